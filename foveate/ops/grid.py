@@ -1,0 +1,79 @@
+"""Coordinates: the picture is the unit square, points are (x, y), x right and y down. Only this file makes them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def cell_centres(
+    H: int, W: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> Tensor:
+    """Centres of the cells of an H x W grid, in row order.
+
+    Cell (i, j) has its centre at ((j + 1/2) / W, (i + 1/2) / H).
+
+    Args:
+        H, W: rows and columns of the grid.
+        dtype, device: of the result; torch's defaults when absent.
+
+    Returns:
+        (H*W, 2) points (x, y).
+
+    >>> cell_centres(1, 2).tolist()
+    [[0.25, 0.5], [0.75, 0.5]]
+    """
+    x = (torch.arange(W, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5) / W
+    y = (torch.arange(H, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5) / H
+    return torch.stack([x.expand(H, W), y[:, None].expand(H, W)], dim=-1).reshape(H * W, 2)
+
+
+def cell_centres_1d(N: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Tensor:
+    """Centres of N equal cells of the unit interval, `(n + 1/2) / N`, as (N, 1) points.
+
+    >>> cell_centres_1d(2).tolist()
+    [[0.25], [0.75]]
+    """
+    return ((torch.arange(N, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5) / N)[:, None]
+
+
+def linspace_centres(
+    side: int, dim: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> Tensor:
+    """`side**dim` points spaced evenly over the unit interval or square, ends included, in row order.
+
+    >>> linspace_centres(2, 2).tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+    """
+    line = torch.linspace(0, 1, side, dtype=dtype or torch.get_default_dtype(), device=device)
+    if side == 1:
+        line = line + 0.5
+    if dim == 1:
+        return line[:, None]
+    return torch.stack([line.expand(side, side), line[:, None].expand(side, side)], dim=-1).reshape(side * side, 2)
+
+
+def cell_variance(positions: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Variance of a point spread evenly over one cell, read off the spacing of the cell centres.
+
+    A cell of width w has variance w² / 12 along that axis; w is the smallest distance between two different
+    coordinates, 1 where all coordinates are equal (the one cell covers the whole axis).
+
+    Args:
+        positions: (..., N, d) cell centres.
+        mask: (..., N) True where a location counts.
+
+    Returns:
+        (..., d) variances.
+
+    >>> cell_variance(cell_centres(2, 4, dtype=torch.float64)).mul(12).tolist()
+    [0.0625, 0.25]
+    """
+    line = positions.detach().transpose(-1, -2)
+    if mask is not None:
+        line = torch.where(mask[..., None, :], line, torch.full_like(line, 1e9))
+    gaps = line.sort(dim=-1).values.diff(dim=-1)
+    far = torch.full_like(gaps, torch.inf)
+    gaps = torch.where((gaps > 1e-5) & (gaps < 1e3), gaps, far)
+    width = gaps.amin(-1) if gaps.shape[-1] else line.new_full(line.shape[:-1], torch.inf)
+    return torch.where(torch.isinf(width), torch.ones_like(width), width).square() / 12
