@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from foveate.ops.moments import principal_axes
+
 if TYPE_CHECKING:
     from foveate.ops.basis import Basis
 
@@ -29,23 +31,44 @@ class Ellipses:
     angle: Tensor
     weight: Tensor
 
+    @classmethod
+    def of(cls, where: str, centre: Tensor, matrix: Tensor) -> Ellipses:
+        """One ellipse `(t − centre)ᵀ matrix⁻¹ (t − centre) = 1` an example, of weight one."""
+        if centre.shape[-1] != 2:
+            raise ValueError(
+                f"{where}: expected a density of the plane, got dimension {centre.shape[-1]}; draw its pdf"
+            )
+        squared, angle = principal_axes(matrix)
+        return cls(
+            centre.unsqueeze(-2),
+            squared.sqrt().unsqueeze(-2),
+            angle.unsqueeze(-1),
+            torch.ones_like(angle).unsqueeze(-1),
+        )
+
 
 class Density(ABC):
     """A non-negative function on the line or the plane that integrates to one, for every example of a batch.
 
     Concrete densities are frozen dataclasses of tensors. The batch shape `...` is free: (B,) for one density an
     example, (B, Q) for many queries, (B, K) inside a mixture. d is the dimension: 1 (text, audio) or 2 (pictures).
+    Every concrete density also has `from_weights(weights, positions, mask=None, floor="cell")`.
+
+    Attributes:
+        mean: (..., d) expected position.
+        covariance: (..., d, d) covariance of the position.
     """
 
-    @property
-    @abstractmethod
-    def mean(self) -> Tensor:
-        """(..., d) expected position."""
+    # Only declared: a dataclass field of the same name would take an inherited property for its default value.
+    if TYPE_CHECKING:
 
-    @property
-    @abstractmethod
-    def covariance(self) -> Tensor:
-        """(..., d, d) covariance of the position."""
+        @property
+        def mean(self) -> Tensor:
+            """(..., d) expected position."""
+
+        @property
+        def covariance(self) -> Tensor:
+            """(..., d, d) covariance of the position."""
 
     @abstractmethod
     def pdf(self, points: Tensor) -> Tensor:
@@ -57,7 +80,7 @@ class Density(ABC):
 
     @abstractmethod
     def to_map(self, H: int, W: int | None = None) -> Tensor:
-        """Mass in each cell, (..., H, W), or (..., H) in one dimension; what lies outside the picture is not counted."""
+        """Mass in each cell, (..., H, W), or (..., H) in one dimension; the mass outside the picture is left out."""
 
     @abstractmethod
     def support_area(self) -> Tensor:

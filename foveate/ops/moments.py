@@ -1,0 +1,198 @@
+"""Moments of weighted points, and the algebra of small positive definite matrices that every density shares."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from foveate.checks import check_floating, check_mask, check_ndim, check_number, is_tracing, raise_nan
+from foveate.errors import ShapeError
+from foveate.ops.grid import cell_variance
+
+Floor = float | Literal["cell"]
+
+
+def match_moments(
+    weights: Tensor, positions: Tensor, mask: Tensor | None = None, floor: Floor = "cell", *, where: str
+) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of points with weights.
+
+    `μ = Σ p t`, `V = Σ p (t − μ)(t − μ)ᵀ + floor`. The points are centred before they are squared: `Σ p ttᵀ − μμᵀ`
+    loses all digits of a narrow distribution in float32.
+
+    Args:
+        weights: (..., N) non-negative, each row sums to one; half precision is computed in float32.
+        positions: (N, d) shared or (..., N, d).
+        mask: (..., N) True where a location counts; weights elsewhere are ignored.
+        floor: "cell" adds the variance of a point spread over its own cell; a number adds `floor * I`.
+        where: name of the caller, for errors.
+
+    Returns:
+        Mean (..., d) and covariance (..., d, d). A row whose weights are all zero (nothing to attend to) gets the mean
+        1/2 and the covariance I/12 of the whole picture, with zero gradient.
+
+    Reference: Farinhas 2021 (thesis), algorithm 2; 1e-6 is the floor of the authors' code.
+
+    >>> mean, covariance = match_moments(torch.tensor([0.5, 0.5]), torch.tensor([[0.25], [0.75]]), where="example")
+    >>> mean.tolist(), covariance.mul(48).tolist()  # 1/16 from the points, 1/48 from the width of the cells
+    ([0.5], [[4.0]])
+    """
+    check_floating(where, "weights", weights)
+    weights = weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights
+    positions = positions.to(weights)
+    _check_points(where, weights, positions, mask)
+    if mask is not None:
+        weights = torch.where(mask, weights, torch.zeros_like(weights))
+    total = weights.sum(-1, keepdim=True)
+    check_weights(where, weights, total)
+    filled = total > 0
+    weights = weights / torch.where(filled, total, torch.ones_like(total))
+    mean = (weights.unsqueeze(-2) @ positions).squeeze(-2)
+    centred = positions - mean.unsqueeze(-2)
+    spread = (centred * weights.unsqueeze(-1)).transpose(-1, -2) @ centred
+    covariance = spread + _floor_matrix(where, positions, mask, floor)
+    eye = torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)
+    mean = torch.where(filled, mean, torch.full_like(mean, 0.5))
+    return mean, torch.where(filled.unsqueeze(-1), covariance, eye / 12)
+
+
+def check_weights(where: str, weights: Tensor, total: Tensor) -> None:
+    """Refuse negative weights and rows that sum neither to one nor to zero; skipped while tracing."""
+    if is_tracing():
+        return
+    off = ((total - 1).abs() > 1e-2) & (total != 0)
+    if not bool((weights < 0).any() | off.any() | torch.isnan(total).any()):
+        return
+    if bool(torch.isnan(weights).any()):
+        raise_nan(where, "weights", weights)
+    if bool((weights < 0).any()):
+        raise ValueError(
+            f"{where}: expected weights >= 0, got {float(weights.min()):.4g}; pass scores through a transform first"
+        )
+    raise ValueError(
+        f"{where}: expected weights that sum to one over the mask, got {float(total[off][0]):.4g}; "
+        "divide by the sum, or pass scores through a transform first"
+    )
+
+
+def check_parameters(where: str, mean: Tensor, matrix: Tensor, name: str) -> None:
+    """Refuse a mean and a matrix whose shapes do not fit, values that are not finite, a matrix not positive definite.
+
+    The values are not looked at while tracing.
+    """
+    check_floating(where, "mean", mean)
+    check_floating(where, name, matrix)
+    check_ndim(where, "mean", mean, 1, "(..., d)")
+    expected = (*mean.shape, mean.shape[-1])
+    if matrix.shape != expected:
+        raise ShapeError(
+            f"{where}: expected {name} (..., d, d) of shape {expected} beside mean {tuple(mean.shape)}, "
+            f"got {tuple(matrix.shape)}; give every mean its own d x d matrix"
+        )
+    if is_tracing() or mean.numel() == 0:
+        return
+    if bool(torch.isfinite(mean).all() & _is_positive_definite(matrix.detach())):
+        return
+    for label, x in (("mean", mean), (name, matrix)):
+        if bool(torch.isnan(x).any()):
+            raise_nan(where, label, x)
+        if not bool(torch.isfinite(x).all()):
+            raise ValueError(f"{where}: expected finite {label}, got infinity; look for an overflow before this call")
+    smallest = float(torch.linalg.eigvalsh(matrix.detach().double()).min())
+    raise ValueError(
+        f"{where}: expected a symmetric, positive definite {name}, got smallest eigenvalue {smallest:.3g}; "
+        "add a floor to its diagonal"
+    )
+
+
+def lower_root(matrix: Tensor) -> Tensor:
+    """Lower Cholesky factor L, `L Lᵀ = matrix` (..., d, d), in closed form for d = 1 and 2.
+
+    Only the symmetric part of the matrix counts, so that its gradient is symmetric.
+
+    >>> lower_root(torch.tensor([[4.0, 2.0], [2.0, 2.0]])).tolist()
+    [[2.0, 0.0], [1.0, 1.0]]
+    """
+    d = matrix.shape[-1]
+    if d == 1:
+        return matrix.sqrt()
+    if d > 2:
+        return torch.linalg.cholesky((matrix + matrix.transpose(-1, -2)) / 2)
+    first = matrix[..., 0, 0].sqrt()
+    below = 0.5 * (matrix[..., 0, 1] + matrix[..., 1, 0]) / first
+    second = (matrix[..., 1, 1] - below.square()).sqrt()
+    zero = torch.zeros_like(first)
+    return torch.stack([first, zero, below, second], dim=-1).unflatten(-1, (2, 2))
+
+
+def whiten(difference: Tensor, root: Tensor) -> Tensor:
+    """`root⁻¹ difference` for every difference (..., P, d) and lower triangular root (..., d, d)."""
+    d = root.shape[-1]
+    if d == 1:
+        return difference / root
+    if d > 2:
+        lower = root.expand(*difference.shape[:-2], d, d)
+        return torch.linalg.solve_triangular(lower, difference.transpose(-1, -2), upper=False).transpose(-1, -2)
+    x = difference[..., 0] / root[..., 0, 0, None]
+    y = (difference[..., 1] - root[..., 1, 0, None] * x) / root[..., 1, 1, None]
+    return torch.stack([x, y], dim=-1)
+
+
+def root_determinant(root: Tensor) -> Tensor:
+    """Determinant of a triangular root, (..., d, d) -> (...)."""
+    return root.diagonal(dim1=-2, dim2=-1).prod(-1)
+
+
+def principal_axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues of symmetric 2 x 2 matrices, the larger first, and the angle of the first eigenvector.
+
+    Args:
+        matrix: (..., 2, 2) positive definite.
+
+    Returns:
+        Eigenvalues (..., 2) and angle (...) in (−π/2, π/2]. The smaller eigenvalue is taken from the determinant: a
+        difference would lose the digits of a thin ellipse. Not differentiable where the eigenvalues are equal.
+
+    >>> values, angle = principal_axes(torch.tensor([[1.0, 0.0], [0.0, 4.0]]))
+    >>> values.tolist(), round(angle.item(), 4)
+    ([4.0, 1.0], 1.5708)
+    """
+    a, c = matrix[..., 0, 0], matrix[..., 1, 1]
+    b = 0.5 * (matrix[..., 0, 1] + matrix[..., 1, 0])
+    larger = 0.5 * (a + c) + torch.hypot(0.5 * (a - c), b)
+    smaller = (a * c - b * b) / larger
+    return torch.stack([larger, smaller], dim=-1), 0.5 * torch.atan2(2 * b, a - c)
+
+
+def _floor_matrix(where: str, positions: Tensor, mask: Tensor | None, floor: Floor) -> Tensor:
+    if isinstance(floor, str):
+        if floor != "cell":
+            raise ValueError(f"{where}: expected floor 'cell' or a number > 0, got {floor!r}; use floor='cell'")
+        return torch.diag_embed(cell_variance(positions, mask))
+    check_number(where, "floor", floor, above=0, advice="the papers use 1e-6")
+    return floor * torch.eye(positions.shape[-1], dtype=positions.dtype, device=positions.device)
+
+
+def _check_points(where: str, weights: Tensor, positions: Tensor, mask: Tensor | None) -> None:
+    check_ndim(where, "weights", weights, 1, "(..., N)")
+    check_ndim(where, "positions", positions, 2, "(N, d) or (..., N, d)")
+    if positions.shape[-2] != weights.shape[-1]:
+        raise ShapeError(
+            f"{where}: expected one position a weight, {weights.shape[-1]}, got {positions.shape[-2]}; "
+            "use the cell centres of the grid the weights belong to"
+        )
+    if mask is not None:
+        check_mask(where, mask, weights.shape)
+
+
+def _is_positive_definite(matrix: Tensor) -> Tensor:
+    transposed = matrix.transpose(-1, -2)
+    symmetric = ((matrix - transposed).abs() <= 1e-3 * matrix.abs().amax()).all()
+    wide = matrix.double()
+    if matrix.shape[-1] > 2:
+        return symmetric & torch.isfinite(wide).all() & (torch.linalg.cholesky_ex(wide).info == 0).all()
+    root = lower_root(wide).diagonal(dim1=-2, dim2=-1)
+    return symmetric & ((root > 0) & (root < math.inf)).all()
