@@ -1,0 +1,168 @@
+"""The samples refuse what cannot be, and the set finds what belongs together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from multiprocessing.reduction import ForkingPickler
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from foveate.data import samples
+from foveate.data.samples import Box, Caption, Dataset, Object, Phrase, Picture, Question, read_pixels
+from foveate.errors import DataError
+
+
+def blank() -> np.ndarray:
+    return np.zeros((4, 6, 3), np.uint8)
+
+
+@pytest.fixture
+def data() -> Dataset:
+    pictures = (Picture("a.jpg", blank), Picture("b.jpg", blank))
+    questions = (Question(1, "b.jpg", "Why?"), Question(2, "a.jpg", "Who?"), Question(3, "b.jpg", "How?"))
+    captions = (Caption(7, "a.jpg", "A dog.", ("a", "dog"), (Phrase(0, 2, 5, boxes=(Box(0, 0, 1, 1),)),)),)
+    return Dataset("mine", "val", pictures, questions, captions, {"b.jpg": (Object(1, "dog", Box(0, 0, 0.5, 0.5)),)})
+
+
+def test_box_from_pixels_is_in_fractions():
+    box = Box.from_pixels(3, 1, 6, 3, width=6, height=4)
+    assert box == (0.5, 0.25, 1.0, 0.75)
+    assert box.centre == (0.75, 0.5)
+    assert box.area == 0.25
+
+
+@pytest.mark.parametrize("edges", [(-1, 0, 2, 2), (0, 0, 7, 2), (0, 0, 2, 5), (2, 0, 2, 2), (0, 3, 2, 1)])
+def test_box_outside_or_empty_is_refused(edges):
+    with pytest.raises(DataError, match=r"Box: expected 0 <= x0 < x1 <= 6 .*got .*; check which picture size"):
+        Box.from_pixels(*edges, width=6, height=4)
+
+
+@pytest.mark.parametrize("span", [(0, 0), (2, 1), (-1, 1)])
+def test_phrase_holds_a_word(span):
+    with pytest.raises(DataError, match=r"Phrase: expected 0 <= start < stop, got .* for entity 9"):
+        Phrase(*span, 9, unlinked="scene")
+
+
+def test_phrase_has_boxes_or_a_reason():
+    with pytest.raises(DataError, match="either boxes or a reason"):
+        Phrase(0, 1, 9)
+    with pytest.raises(DataError, match="give exactly one"):
+        Phrase(0, 1, 9, boxes=(Box(0, 0, 1, 1),), unlinked="scene")
+
+
+def test_phrase_stays_within_its_caption():
+    with pytest.raises(DataError, match="expected phrases within its 1 tokens, got 0:2 in caption 7"):
+        Caption(7, 1, "Dog.", ("dog",), (Phrase(0, 2, 1, unlinked="scene"),))
+
+
+def test_dataset_finds_what_belongs_together(data):
+    assert len(data) == 2
+    assert data.picture(data.questions[0]) is data.pictures[1]
+    assert data.picture(data.captions[0]) is data.pictures[0]
+    assert data.picture("b.jpg") is data.pictures[1]
+    assert [q.id for q in data.questions_of("b.jpg")] == [1, 3]
+    assert [c.id for c in data.captions_of("a.jpg")] == [7]
+    assert data.captions_of("b.jpg") == ()
+    assert data.objects_of("b.jpg")[0].name == "dog"
+    assert data.objects_of("a.jpg") == ()
+    assert data.captions[0].words(data.captions[0].phrases[0]) == ("a", "dog")
+
+
+def test_dataset_of_nothing():
+    empty = Dataset("none", "train", ())
+    assert len(empty) == 0
+    assert empty.questions_of(1) == ()
+
+
+def test_dataset_names_the_picture_it_lacks(data):
+    with pytest.raises(DataError, match=r"mine val: expected the id of one of its 2 pictures, got 'c\.jpg'; look in"):
+        data.picture("c.jpg")
+
+
+@pytest.mark.parametrize(
+    ("field", "items", "message"),
+    [
+        (
+            "pictures",
+            (Picture("a.jpg", blank),) * 2,
+            r"mine val: expected pictures with different ids, got 'a\.jpg' twice",
+        ),
+        ("questions", (Question(1, "a.jpg", "?"),) * 2, "expected questions with different ids, got 1 twice"),
+        ("captions", (Caption(1, "a.jpg", "a", ("a",)),) * 2, "expected captions with different ids, got 1 twice"),
+        ("questions", (Question(1, "z", "?"),), "expected the picture 'z' of question 1 in the set, got none"),
+        ("captions", (Caption(1, "z", "a", ("a",)),), "expected the picture 'z' of caption 1 in the set"),
+        ("objects", {"z": (Object(1, "dog", Box(0, 0, 1, 1)),)}, "expected the picture 'z' of 1 objects in the set"),
+    ],
+)
+def test_dataset_refuses_broken_ids(data, field, items, message):
+    with pytest.raises(DataError, match=message):
+        replace(data, **{field: items})
+
+
+def test_fingerprint_follows_the_annotations(data):
+    def without(field, **change):
+        return replace(data, **{field: (replace(getattr(data, field)[0], **change), *getattr(data, field)[1:])})
+
+    same = replace(data, pictures=tuple(Picture(p.id, lambda: blank() + 1) for p in data.pictures))
+    changed = [
+        replace(data, split="train"),
+        without("questions", text="When?"),
+        without("questions", answers=("yes",)),
+        without("captions", tokens=("the", "dog")),
+        without("captions", phrases=()),
+        replace(data, objects={}),
+        replace(data, objects={"b.jpg": (Object(1, "cat", Box(0, 0, 0.5, 0.5)),)}),
+    ]
+    prints = [each.fingerprint() for each in (data, *changed)]
+    assert same.fingerprint() == data.fingerprint()
+    assert len(set(prints)) == len(prints)
+    assert len(data.fingerprint()) == 16
+
+
+def test_samples_reach_worker_processes(data):
+    copy = ForkingPickler.loads(ForkingPickler.dumps(data))
+    assert copy == data
+    assert copy.picture("b.jpg").pixels().shape == (4, 6, 3)
+
+
+def test_picture_from_file_and_loader(tmp_path):
+    Image.new("RGB", (6, 4), (10, 20, 30)).save(tmp_path / "a.png")
+    assert Picture(1, tmp_path / "a.png").pixels()[0, 0].tolist() == [10, 20, 30]
+    assert Picture(1, blank).pixels().shape == (4, 6, 3)
+
+
+def test_read_pixels_modes_and_orientation(tmp_path):
+    path = tmp_path / "turned.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("L", (6, 4), 200).save(path, exif=exif)
+    assert read_pixels(path).shape == (6, 4, 3)
+    assert read_pixels(path, mode="L").shape == (6, 4)
+    assert read_pixels(path).dtype == np.uint8
+
+
+def test_read_pixels_names_the_broken_file(tmp_path):
+    whole = tmp_path / "whole.jpg"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(whole)
+    cut = tmp_path / "cut.jpg"
+    cut.write_bytes(whole.read_bytes()[:1000])
+    text = tmp_path / "text.jpg"
+    text.write_text("not a picture")
+    (tmp_path / "empty.jpg").touch()
+    for name in ("cut.jpg", "text.jpg", "empty.jpg"):
+        with pytest.raises(DataError, match=rf"read_pixels: expected a whole picture, got .*{name}, which cannot"):
+            read_pixels(tmp_path / name)
+    with pytest.raises(DataError, match=r"expected a picture at .*none\.jpg, got no file"):
+        read_pixels(tmp_path / "none.jpg")
+
+
+def test_read_pixels_refuses_a_bomb_before_decoding(tmp_path, monkeypatch):
+    path = tmp_path / "wide.png"
+    Image.new("RGB", (40, 30)).save(path)
+    monkeypatch.setattr(samples, "MAX_PIXELS", 1199)
+    with pytest.raises(DataError, match=r"expected at most 1199 pixels, got 40 x 30 in .*wide\.png"):
+        read_pixels(path)
+    monkeypatch.setattr(samples, "MAX_PIXELS", 1200)
+    assert read_pixels(path).shape == (30, 40, 3)
