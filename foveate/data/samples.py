@@ -24,6 +24,7 @@ Id: TypeAlias = int | str
 Loader: TypeAlias = Callable[[], np.ndarray]
 
 ANSWER_TYPES = ("yes/no", "number", "other")
+# A file with more is refused before it is decoded.
 MAX_PIXELS = 50_000_000
 
 
@@ -87,7 +88,9 @@ class Picture:
         >>> Picture(1, lambda: np.zeros((2, 3, 3), np.uint8)).pixels().shape
         (2, 3, 3)
         """
-        return read_pixels(self.source) if isinstance(self.source, Path) else self.source()
+        from foveate.data.pictures import read_picture
+
+        return read_picture(self.source) if isinstance(self.source, Path) else self.source()
 
 
 @dataclass(frozen=True)
@@ -348,32 +351,3 @@ def _by_picture(items: Sequence[Belonging]) -> dict[Id, tuple[Belonging, ...]]:
     for item in items:
         groups.setdefault(item.image_id, []).append(item)
     return {image_id: tuple(group) for image_id, group in groups.items()}
-
-
-def read_pixels(path: Path, *, mode: str = "RGB") -> np.ndarray:
-    """Decode a picture file, turned upright as its EXIF orientation says.
-
-    Args:
-        path: of any format Pillow reads.
-        mode: "RGB" for (H, W, 3), "L" for grey (H, W); both uint8.
-
-    A missing, empty, truncated or foreign file, or one of more than `MAX_PIXELS` pixels (looked at before decoding),
-    raises DataError with its path.
-    """
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
-    try:
-        with Image.open(path) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise Image.DecompressionBombError(f"{image.width} x {image.height}")
-            return np.array(ImageOps.exif_transpose(image).convert(mode))
-    except FileNotFoundError:
-        raise DataError(f"read_pixels: expected a picture at {path}, got no file; check the folder") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(
-            f"read_pixels: expected at most {MAX_PIXELS} pixels, got {error} in {path}; make the picture smaller"
-        ) from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise DataError(
-            f"read_pixels: expected a whole picture, got {path}, which cannot be decoded ({error}); replace the file"
-        ) from None
