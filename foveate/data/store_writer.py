@@ -28,6 +28,7 @@ from foveate.data.features import FORMAT, VERSION, FeatureStore, PictureFeatures
 from foveate.errors import DataError, ShapeError
 
 MERGE_ROWS = 4096
+SLACK = 1 << 20  # for what HDF5 writes of its own
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def merge_stores(
         description: of the whole.
         scratch: folder for the unfinished file, on the same disk; that of `path` when absent.
 
-    The disk must have room for the whole beside the parts: otherwise DataError before anything is written.
+    The disk must have room for the whole beside the parts: otherwise DataError, and the parts are kept.
     """
     full = [part for part in parts if len(part)] or list(parts[:1])
     if len({(part.dim, part.has_boxes) for part in full}) != 1:
@@ -118,7 +119,6 @@ def merge_stores(
         dim=full[0].dim,
         has_boxes=full[0].has_boxes,
     )
-    _check_room(path, index)
     _write(path, scratch or path.parent, index, description, _rows_of(full))
 
 
@@ -231,16 +231,23 @@ def _write(
     import h5py
 
     _check_unique(index.ids)
-    with _appearing(path, scratch) as temporary, h5py.File(temporary, "w") as file:
+    tables = {
+        "offsets": index.offsets,
+        "grids": index.grids,
+        "sizes": index.sizes,
+        "ids": _encode(index.ids),
+        "skipped": _encode([text for pair in index.skipped.items() for text in pair]).reshape(-1, 2),
+    }
+    rows = int(index.offsets[-1])
+    need = rows * (2 * index.dim + 16 * index.has_boxes) + sum(table.nbytes for table in tables.values()) + SLACK
+    with _appearing(path, scratch, need) as temporary, h5py.File(temporary, "r+") as file:
         file.attrs.update(format=FORMAT, version=VERSION, **asdict(description))
-        for name in ("offsets", "grids", "sizes"):
-            file[name] = getattr(index, name)
-        file["ids"] = _encode(index.ids).reshape(-1)
-        file["skipped"] = _encode([text for pair in index.skipped.items() for text in pair]).reshape(-1, 2)
-        rows = int(index.offsets[-1])
+        for name, table in tables.items():
+            file[name] = table
         features = file.create_dataset("features", (rows, index.dim), np.float16)
         boxes = file.create_dataset("boxes", (rows, 4), np.float32) if index.has_boxes else None
         file.attrs["fingerprint"] = _copy(chunks, features, boxes, index.ids)
+        file.flush()  # a failure to write while closing would only be printed
 
 
 def _copy(chunks: Iterable[tuple[np.ndarray, np.ndarray | None]], features: Any, boxes: Any, ids: list[str]) -> str:
@@ -259,21 +266,40 @@ def _copy(chunks: Iterable[tuple[np.ndarray, np.ndarray | None]], features: Any,
 
 
 @contextmanager
-def _appearing(path: Path, scratch: Path) -> Iterator[Path]:
-    """A temporary file that becomes `path`, forced to the disk first, when the body ends without an error."""
+def _appearing(path: Path, scratch: Path, need: int) -> Iterator[Path]:
+    """An empty HDF5 file with room for `need` bytes that becomes `path`, forced to the disk, if the body succeeds."""
     temporary = scratch / f".{path.name}.{uuid.uuid4().hex}.tmp"
     try:
+        _reserve(temporary, need)
         yield temporary
+        FeatureStore(temporary)
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # h5py raises either
         raise DataError(
-            f"write_store: expected to write {path}, got {error}; nothing was kept of it, free the disk or mend the "
-            "rights and start again"
+            f"write_store: expected to write {path}, got {error}; nothing was kept of it, make room "
+            "or mend the rights and start again"
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _reserve(path: Path, need: int) -> None:
+    """Make an empty HDF5 file that owns its room on the disk: HDF5 may crash where a write finds no space."""
+    import h5py
+
+    free = shutil.disk_usage(path.parent).free
+    if free < need:
+        raise OSError(f"{free / 1e9:.3f} GB free where {need / 1e9:.3f} are needed")
+    with h5py.File("empty", "w", driver="core", backing_store=False) as empty:
+        empty.flush()
+        image = empty.id.get_file_image()
+    with path.open("xb") as file:
+        file.write(image)
+        file.flush()
+        if hasattr(os, "posix_fallocate"):  # closing the HDF5 file gives back what is left over
+            os.posix_fallocate(file.fileno(), 0, need)
 
 
 def _sync(path: Path) -> None:
@@ -319,13 +345,3 @@ def _check_unique(ids: Sequence[str]) -> None:
         if name in seen:
             raise DataError(f"write_store: expected different ids, got {name!r} twice; remove or rename the second")
         seen.add(name)
-
-
-def _check_room(path: Path, index: _Index) -> None:
-    need = int(index.offsets[-1]) * (2 * index.dim + 16 * index.has_boxes)
-    free = shutil.disk_usage(path.parent).free
-    if free < need:
-        raise DataError(
-            f"merge_stores: expected {need / 1e9:.1f} GB free for {path}, got {free / 1e9:.1f}; make room and start "
-            "again, the finished blocks are kept"
-        )
