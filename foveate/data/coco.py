@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.data.files import (
+    coco_folders,
     coco_id,
     find_file,
     index_pictures,
@@ -22,7 +23,6 @@ from foveate.data.karpathy import SOURCE as KARPATHY_SOURCE
 from foveate.data.karpathy import karpathy_dataset, picture_of
 from foveate.data.samples import Caption, Dataset, Id, Object, Picture
 from foveate.data.tokens import tokenize
-from foveate.data.vqa import picture_folders
 from foveate.errors import DataError, UnknownName
 
 SOURCE = "annotations and pictures come from cocodataset.org (annotations_trainval2014.zip, train2014.zip, ...)"
@@ -51,7 +51,7 @@ def read_coco(
     root = need_folder("read_coco", root, SOURCE)
     captions_path, instances_path, subset = _find(root, split, year)
     files = [path for path in (captions_path, instances_path) if path]
-    contents = {path: read_json("read_coco", path, SOURCE, drop="segmentation") for path in files}
+    contents = {path: read_json("read_coco", path, SOURCE, shorten=_without_outline) for path in files}
     listed: dict[Id, Mapping[str, Any]] = {}
     for path, content in contents.items():
         listed |= unique("read_coco", path, records("read_coco", path, content, "images"), "id")
@@ -74,7 +74,7 @@ def read_coco_karpathy(
     root = need_folder("read_coco_karpathy", root, KARPATHY_SOURCE)
     path = find_file("read_coco_karpathy", [root, root / "annotations"], ["dataset_coco.json"], KARPATHY_SOURCE)
     content = read_json("read_coco_karpathy", path, KARPATHY_SOURCE)
-    folders = [images] if images else picture_folders(root, "train2014") + picture_folders(root, "val2014")
+    folders = [images] if images else coco_folders(root, "train2014") + coco_folders(root, "val2014")
     found = index_pictures(folders, lambda name: name)
 
     def find(entry: Mapping[str, Any]) -> tuple[Id, Path]:
@@ -83,6 +83,11 @@ def read_coco_karpathy(
         return value("read_coco_karpathy", path, entry, "cocoid", int), file
 
     return karpathy_dataset("read_coco_karpathy", path, content, split, find=find)
+
+
+def _without_outline(record: dict[str, Any]) -> dict[str, Any]:
+    record.pop("segmentation", None)
+    return record
 
 
 def _find(root: Path, split: str, year: int | None) -> tuple[Path | None, Path | None, str]:
@@ -100,7 +105,7 @@ def _find(root: Path, split: str, year: int | None) -> tuple[Path | None, Path |
 def _pictures(
     root: Path, subset: str, images: Path | None, listed: Mapping[Id, Mapping[str, Any]], path: Path, need: bool
 ) -> tuple[Picture, ...]:
-    folders = picture_folders(root, subset) if images is None else [need_folder("read_coco", images, SOURCE)]
+    folders = coco_folders(root, subset) if images is None else [need_folder("read_coco", images, SOURCE)]
     found = index_pictures(folders, coco_id)
     pictures = []
     for name, record in listed.items():

@@ -39,20 +39,16 @@ def find_file(where: str, folders: Iterable[Path], names: Iterable[str], source:
     raise DataError(f"{where}: expected {' or '.join(names)} in {looked}, got no such file; {source}")
 
 
-def read_json(where: str, path: Path, source: str, *, drop: str | None = None) -> Any:
+def read_json(where: str, path: Path, source: str, *, shorten: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """What a JSON file holds, or DataError with the place where it stops being JSON.
 
     Args:
         where: the caller, for the message.
         path: of the file.
         source: where the file usually comes from, for the message.
-        drop: a key to forget in every object while reading, so that a large field nobody needs is never held.
+        shorten: called with every object as soon as it is read, gives what to keep of it, so that what nobody needs of
+            a large file is never held.
     """
-
-    def forget(record: dict[str, Any]) -> dict[str, Any]:
-        record.pop(str(drop), None)
-        return record
-
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -61,7 +57,7 @@ def read_json(where: str, path: Path, source: str, *, drop: str | None = None) -
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise DataError(f"{where}: expected the file {path}, got {reason}; {source}") from None
     try:
-        return json.loads(text, object_hook=forget if drop else None)
+        return json.loads(text, object_hook=shorten)
     except ValueError as error:
         raise DataError(
             f"{where}: expected JSON in {path}, got {error} (the file has {len(text)} characters); "
@@ -140,6 +136,13 @@ def coco_id(name: str) -> int | None:
     """
     found = _COCO_NAME.fullmatch(name)
     return int(found[1]) if found else None
+
+
+def coco_folders(root: Path, subset: str) -> list[Path]:
+    """The folders of `root` where COCO's pictures of a subset ("train2014") usually lie, of those that exist."""
+    homes = (root, root / "images", root / "Images", root / "Images" / "mscoco")
+    places = [home / subset for home in homes] + [root / "images", root / "Images", root]
+    return [place for place in places if place.is_dir()]
 
 
 def index_pictures(folders: Iterable[Path], name_of: Callable[[str], Id | None]) -> dict[Id, Path]:

@@ -44,12 +44,12 @@ def open_picture(source: PictureSource, *, max_pixels: int = MAX_PIXELS) -> Imag
 
 def read_picture(source: PictureSource, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """The picture as (H, W, 3) uint8; see `open_picture`."""
-    return np.asarray(open_picture(source, max_pixels=max_pixels))
+    return np.array(open_picture(source, max_pixels=max_pixels))
 
 
 def read_grey(source: PictureSource, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """The brightness of a picture as (H, W) uint8; see `open_picture`."""
-    return np.asarray(open_picture(source, max_pixels=max_pixels).convert("L"))
+    return np.array(open_picture(source, max_pixels=max_pixels).convert("L"))
 
 
 def picture_size(source: PictureSource, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:

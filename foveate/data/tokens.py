@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from itertools import accumulate
 
 _CLITIC = r"'(?:s|re|ve|ll|d|m)\b"
 _WORD = r"[^\W_]+"
+_OTHER = re.compile(r"[\W_]+")
 _TOKEN = re.compile(
     rf"n't\b|{_CLITIC}|\d+(?:[.,]\d+)+|{_WORD}(?=n't\b)|{_WORD}(?={_CLITIC})|{_WORD}(?:'{_WORD})*",
 )
@@ -46,16 +49,17 @@ def align(words: Sequence[str], tokens: Sequence[str]) -> list[tuple[int, int] |
     >>> align("A short-sleeved shirt .".split(), tokenize("a short sleeved blond shirt"))
     [(0, 1), (1, 3), (4, 5), None]
     """
-    letters, word_of = _letters(words)
-    target, token_of = _letters(tokens)
-    spans: list[tuple[int, int] | None] = [None] * len(words)
-    for first, last, to_first, to_last in _matches(letters, target):
-        one_to_one = last - first == to_last - to_first and letters[first:last] == target[to_first:to_last]
-        for i in range(first, last):
-            low, high = (to_first + i - first,) * 2 if one_to_one else (to_first, to_last - 1)
-            start, stop = token_of[low], token_of[high] + 1
-            known = spans[word_of[i]]
-            spans[word_of[i]] = (min(known[0], start), max(known[1], stop)) if known else (start, stop)
+    letters, ends = _letters(words)
+    target, token_ends = _letters(tokens)
+    blocks = _matches(letters, target)
+    spans: list[tuple[int, int] | None] = []
+    for begin, end in zip([0, *ends], ends, strict=False):
+        found = [_image(block, begin, end) for block in blocks if block[0] < end and begin < block[1]]
+        if begin == end or not found:
+            spans.append(None)
+            continue
+        low, high = min(first for first, _ in found), max(last for _, last in found)
+        spans.append((bisect_right(token_ends, low), bisect_right(token_ends, high) + 1))
     return spans
 
 
@@ -91,12 +95,20 @@ def _plain(text: str) -> str:
 
 
 def _letters(words: Sequence[str]) -> tuple[str, list[int]]:
-    pairs = [(letter, i) for i, word in enumerate(words) for letter in _plain(word) if letter.isalnum()]
-    return "".join(letter for letter, _ in pairs), [i for _, i in pairs]
+    """The letters and digits of all words in one string, and where each word ends in it."""
+    spelt = [_OTHER.sub("", _plain(word)) for word in words]
+    return "".join(spelt), list(accumulate(map(len, spelt)))
 
 
-def _matches(a: str, b: str) -> list[tuple[int, int, int, int]]:
+def _matches(a: str, b: str) -> list[tuple[int, int, int, int, bool]]:
+    """The corresponding parts a[i1:i2] and b[j1:j2], and whether they are the same."""
     if a == b:
-        return [(0, len(a), 0, len(b))]
+        return [(0, len(a), 0, len(b), True)]
     codes = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
-    return [(i1, i2, j1, j2) for code, i1, i2, j1, j2 in codes if code in ("equal", "replace")]
+    return [(i1, i2, j1, j2, code == "equal") for code, i1, i2, j1, j2 in codes if code in ("equal", "replace")]
+
+
+def _image(block: tuple[int, int, int, int, bool], begin: int, end: int) -> tuple[int, int]:
+    """The first and the last position in b of a's letters begin:end, as far as they are in the block."""
+    i1, i2, j1, j2, same = block
+    return (max(begin, i1) - i1 + j1, min(end, i2) - i1 + j1 - 1) if same else (j1, j2 - 1)

@@ -8,7 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foveate.data.files import coco_id, find_file, index_pictures, need_folder, read_json, records, unique, value
+from foveate.data.files import (
+    coco_folders,
+    coco_id,
+    find_file,
+    index_pictures,
+    need_folder,
+    read_json,
+    records,
+    unique,
+    value,
+)
 from foveate.data.samples import ANSWER_TYPES, Dataset, Id, Picture, Question
 from foveate.errors import DataError, UnknownName
 
@@ -93,9 +103,8 @@ def _annotations(files: _Files, asked: Mapping[Id, Mapping[str, Any]]) -> dict[I
     path = files.annotations
     if path is None:
         return {}
-    found = unique(
-        "read_vqa", path, records("read_vqa", path, read_json("read_vqa", path, SOURCE), "annotations"), "question_id"
-    )
+    content = read_json("read_vqa", path, SOURCE, shorten=_only_answer)
+    found = unique("read_vqa", path, records("read_vqa", path, content, "annotations"), "question_id")
     for name in asked.keys() ^ found.keys():
         there, missing = (files.questions, path) if name in asked else (path, files.questions)
         raise DataError(
@@ -135,20 +144,25 @@ def _answered(path: Path, question: Question, note: Mapping[str, Any]) -> Questi
 
 def _answers(path: Path, note: Mapping[str, Any]) -> tuple[str, ...]:
     given = value("read_vqa", path, note, "answers", list)
-    try:
-        return tuple([sys.intern(one["answer"]) for one in given])
-    except (TypeError, KeyError):
+    if not all(isinstance(one, str) for one in given):
         raise DataError(
             f"read_vqa: expected answers as objects with 'answer', got {given!r:.80} for question "
             f"{note['question_id']!r} in {path}; correct the record"
-        ) from None
+        )
+    return tuple(given)
+
+
+def _only_answer(record: dict[str, Any]) -> Any:
+    """Of one person's answer keep the text: the millions of objects around them would fill the memory."""
+    answer = record.get("answer")
+    return sys.intern(answer) if isinstance(answer, str) else record
 
 
 def _pictures(
     root: Path, subset: str, images: Path | None, questions: Iterable[Question], path: Path, need: bool
 ) -> tuple[Picture, ...]:
     subset = "test2015" if subset.startswith("test") else subset
-    folders = picture_folders(root, subset) if images is None else [need_folder("read_vqa", images, SOURCE)]
+    folders = coco_folders(root, subset) if images is None else [need_folder("read_vqa", images, SOURCE)]
     found = index_pictures(folders, coco_id)
     pictures: dict[Id, Picture] = {}
     for question in questions:
@@ -164,10 +178,3 @@ def _pictures(
         name = f"COCO_{subset}_{image:012d}.jpg" if isinstance(image, int) else f"{image}.jpg"
         pictures[image] = Picture(image, found.get(image, (folders or [root])[0] / name))
     return tuple(pictures.values())
-
-
-def picture_folders(root: Path, subset: str) -> list[Path]:
-    """The folders of `root` where COCO pictures of a subset ("train2014") usually lie, of those that exist."""
-    homes = (root, root / "images", root / "Images", root / "Images" / "mscoco")
-    places = [home / subset for home in homes] + [root / "images", root / "Images", root]
-    return [place for place in places if place.is_dir()]
