@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +77,13 @@ def _from_text(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]
     if not path.is_file():
         raise DataError(f"word_vectors: expected the file {path}, got no file; {SOURCE}")
     with path.open(encoding="utf-8", errors="replace") as file:
-        dim, seen = _dimension(path, file.readline(), file.readline()), set()
-        file.seek(0)
-        for number, line in enumerate(file, 1):
+        first, seen = file.readline(), set()
+        heading = _is_heading(first)
+        dim = int(first.split()[1]) if heading else len(first.split()) - 1
+        if dim < 1:
+            raise _broken_line(path, 1, 1)
+        for number, line in enumerate(file if heading else chain([first], file), 1 + heading):
             cells = line.rstrip("\r\n").rsplit(" ", dim)
-            if number == 1 and len(line.split()) == 2:
-                continue  # word2vec's heading: number of words and dimensions
             if len(cells) != dim + 1:
                 raise _broken_line(path, number, dim)
             if cells[0] in wanted and cells[0] not in seen:
@@ -89,12 +91,10 @@ def _from_text(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]
                 yield cells[0], _numbers(path, number, cells[1:])
 
 
-def _dimension(path: Path, first: str, second: str) -> int:
-    cells = first.split()
-    dim = int(cells[1]) if len(cells) == 2 and cells[1].isdigit() and second else len(cells) - 1
-    if dim < 1:
-        raise _broken_line(path, 1, 1)
-    return dim
+def _is_heading(line: str) -> bool:
+    """True for word2vec's first line: number of words and of dimensions."""
+    cells = line.split()
+    return len(cells) == 2 and all(cell.isdigit() for cell in cells)
 
 
 def _numbers(path: Path, number: int, cells: list[str]) -> np.ndarray:
