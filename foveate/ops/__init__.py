@@ -1,0 +1,57 @@
+"""The mathematics: pure functions of tensors."""
+
+from foveate.ops.fenchel_young import (
+    chain_variation,
+    fenchel_young_loss,
+    graph_variation,
+    grid_variation,
+    half_square,
+    negative_entropy,
+    tsallis,
+)
+from foveate.ops.fused import fusedmax, gfusedmax, tvmax
+from foveate.ops.grid import cell_centres, cell_variance
+from foveate.ops.resample import resample_map
+from foveate.ops.simplex import entmax, softmax, sparsemax
+from foveate.ops.total_variation import (
+    TVSolution,
+    prox_tv1d,
+    prox_tv2d,
+    prox_tv_graph,
+    solve_tv1d,
+    solve_tv2d,
+    solve_tv_graph,
+)
+from foveate.ops.transform import Transform
+
+_FUSED = "Martins et al. 2020, eq. 6"
+TRANSFORMS: dict[str, Transform] = {
+    "softmax": Transform(softmax, negative_entropy, "dense: every location counts", "the usual one", sparse=False),
+    "sparsemax": Transform(sparsemax, half_square, "sparse: projection on the simplex", "Martins et al. 2020, eq. 2"),
+    "entmax": Transform(entmax, tsallis, "between softmax and sparsemax, by alpha", "Farinhas 2021, §2.2"),
+    "fusedmax": Transform(fusedmax, chain_variation, "sparse, in runs along a chain", _FUSED),
+    "tvmax": Transform(tvmax, grid_variation, "sparse, in patches of a grid", "Martins et al. 2020, eq. 5", axes=2),
+    "gfusedmax": Transform(gfusedmax, graph_variation, "sparse, in parts of any graph", _FUSED, needs_edges=True),
+}
+
+__all__ = [
+    "TRANSFORMS",
+    "TVSolution",
+    "Transform",
+    "cell_centres",
+    "cell_variance",
+    "entmax",
+    "fenchel_young_loss",
+    "fusedmax",
+    "gfusedmax",
+    "prox_tv1d",
+    "prox_tv2d",
+    "prox_tv_graph",
+    "resample_map",
+    "softmax",
+    "solve_tv1d",
+    "solve_tv2d",
+    "solve_tv_graph",
+    "sparsemax",
+    "tvmax",
+]

@@ -77,3 +77,38 @@ def cell_variance(positions: Tensor, mask: Tensor | None = None) -> Tensor:
     gaps = torch.where((gaps > 1e-5) & (gaps < 1e3), gaps, far)
     width = gaps.amin(-1) if gaps.shape[-1] else line.new_full(line.shape[:-1], torch.inf)
     return torch.where(torch.isinf(width), torch.ones_like(width), width).square() / 12
+
+
+def grid_edges(H: int, W: int, *, device: torch.device | str | None = None) -> Tensor:
+    """Pairs of neighbouring cells of an H x W grid, (E, 2), downwards first, then rightwards.
+
+    >>> grid_edges(2, 2).tolist()
+    [[0, 2], [1, 3], [0, 1], [2, 3]]
+    """
+    index = torch.arange(H * W, device=device).reshape(H, W)
+    down = torch.stack([index[:-1], index[1:]], dim=-1).reshape(-1, 2)
+    right = torch.stack([index[:, :-1], index[:, 1:]], dim=-1).reshape(-1, 2)
+    return torch.cat([down, right])
+
+
+def canvas_places(grid: Tensor, N: int, W: int) -> tuple[Tensor, Tensor]:
+    """Where the locations of images with different grids lie on one canvas that is W columns wide.
+
+    Each image's locations come in the row order of its own grid, padded at the end.
+
+    Args:
+        grid: (B, 2) rows and columns of each image.
+        N: locations an image, padding included.
+        W: columns of the canvas.
+
+    Returns:
+        (B, N) index into the canvas, in row order, and (B, N) True where the location is no padding.
+
+    >>> canvas_places(torch.tensor([[2, 1]]), 3, 2)
+    (tensor([[0, 2, 0]]), tensor([[ True,  True, False]]))
+    """
+    rows, columns = grid.to(torch.long)[..., None].unbind(-2)
+    n = torch.arange(N, device=grid.device)
+    real = n < rows * columns
+    columns = columns.clamp(min=1)
+    return torch.where(real, (n // columns) * W + n % columns, 0), real
