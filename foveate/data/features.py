@@ -140,7 +140,7 @@ class FeatureStore:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._owner: int | None = None
-        self._file: Any = None
+        self._opened: tuple[Any, Any] | None = None
         file = self._open()
         try:
             self._read_header(file)
@@ -166,14 +166,13 @@ class FeatureStore:
         if not -len(self) <= position < len(self):
             raise IndexError(f"FeatureStore: expected a position below {len(self)}, got {position}; see len(store)")
         position %= len(self)
-        file = self._handle()
-        start, stop = self.offsets[position], self.offsets[position + 1]
+        values, boxes = self.rows(int(self.offsets[position]), int(self.offsets[position + 1]))
         grid, size = self.grids[position], self.sizes[position]
         return PictureFeatures(
             id=self.ids[position],
-            values=file["features"][start:stop],
+            values=values,
             grid=(int(grid[0]), int(grid[1])) if grid[0] else None,
-            boxes=file["boxes"][start:stop] if self.has_boxes else None,
+            boxes=boxes,
             size=(int(size[0]), int(size[1])) if size[0] else None,
         )
 
@@ -190,14 +189,14 @@ class FeatureStore:
 
     def rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows of the features and of the boxes, whatever pictures they belong to."""
-        file = self._handle()
-        return file["features"][start:stop], file["boxes"][start:stop] if self.has_boxes else None
+        features, boxes = self._datasets()
+        return features[start:stop], None if boxes is None else boxes[start:stop]
 
     def close(self) -> None:
         """Close the file; the next read opens it again."""
-        if self._file is not None and self._owner == os.getpid():
-            self._file.close()
-        self._owner, self._file = None, None
+        if self._opened is not None and self._owner == os.getpid():
+            self._opened[0].file.close()
+        self._owner, self._opened = None, None
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -209,11 +208,12 @@ class FeatureStore:
         stem = key.source.stem if isinstance(key.source, Path) else str(key.id)
         return self._positions.get(str(key.id), self._positions.get(stem))
 
-    def _handle(self) -> Any:
-        # A handle made before a fork is the parent's: the child opens its own.
-        if self._owner != os.getpid():
-            self._file, self._owner = self._open(), os.getpid()
-        return self._file
+    def _datasets(self) -> tuple[Any, Any]:
+        # What was opened before a fork is the parent's: the child opens its own.
+        if self._opened is None or self._owner != os.getpid():
+            file = self._open()
+            self._opened, self._owner = (file["features"], file.get("boxes")), os.getpid()
+        return self._opened
 
     def _open(self) -> Any:
         import h5py
@@ -287,6 +287,8 @@ def stack_features(items: Iterable[PictureFeatures]) -> ImageFeatures:
 
 def _pad(arrays: Sequence[np.ndarray]) -> Tensor:
     N = max(len(array) for array in arrays)
+    if all(len(array) == N for array in arrays):
+        return torch.from_numpy(np.stack(arrays))
     batch = np.zeros((len(arrays), N, arrays[0].shape[1]), arrays[0].dtype)
     for row, array in zip(batch, arrays, strict=True):
         row[: len(array)] = array

@@ -142,9 +142,9 @@ def test_worker_processes_read_for_themselves(path: Path, method: str, workers: 
 def test_a_child_does_not_use_its_parents_handle(path: Path) -> None:
     store = FeatureStore(path)
     _ = store[0]
-    parent_handle = store._file
+    opened = store._opened
     receiver, sender = fork.Pipe()
-    child = fork.Process(target=lambda: sender.send((store[0].id, store._file is parent_handle)))
+    child = fork.Process(target=lambda: sender.send((store[0].id, store._opened is opened)))
     child.start()
     assert receiver.recv() == ("picture-0", False)
     child.join()
