@@ -1,6 +1,7 @@
 """COCO annotation files and Karpathy's COCO splits in their publishers' layouts."""
 
 import json
+import tracemalloc
 
 import pytest
 from PIL import Image
@@ -162,6 +163,18 @@ def test_broken_records_are_named(root, file, work, message):
         change(root / "annotations" / INSTANCES, lambda c: c.update(images=listing))
     with pytest.raises(DataError, match=message):
         read_coco(root, "val")
+
+
+def test_outlines_are_not_held(root):
+    outline = [[0.5 + i for i in range(200)]]
+    found = [instance(n, 7, [10.0, 20.0, 30.0, 40.0], segmentation=outline) for n in range(500)]
+    path = root / "annotations" / INSTANCES
+    write(path, [listed(42), listed(7, width=100, height=200)], found, categories=CATEGORIES)
+    tracemalloc.start()
+    read_coco(root, "val")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * path.stat().st_size  # 6 times with the outlines
 
 
 def test_missing_files_and_split(root):

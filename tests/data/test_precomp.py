@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from foveate.data.features import FeatureStore, StoreDescription
 from foveate.data.precomp import open_scan, read_bottom_up, read_grid_feats, read_scan
+from foveate.data.store_writer import import_features
 from foveate.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -150,19 +152,24 @@ def test_grid_feats(tmp_path):
 
 
 class Hostile:
+    def __init__(self, marker):
+        self.marker = marker
+
     def __reduce__(self):
-        return (open, ("/dev/null/hostile", "w"))
+        return open, (str(self.marker), "w")
 
 
 def test_grid_feats_with_code_are_refused_and_not_run(tmp_path):
-    torch.save(Hostile(), tmp_path / "1.pth")
+    hostile = Hostile(tmp_path / "was run")
+    torch.save(hostile, tmp_path / "1.pth")
     with pytest.raises(
         DataError, match=r"expected only a tensor in .*1.pth, got a file with other Python objects or code"
     ):
         list(read_grid_feats(tmp_path))
-    (tmp_path / "1.pth").write_bytes(pickle.dumps(Hostile()))
+    (tmp_path / "1.pth").write_bytes(pickle.dumps(hostile))
     with pytest.raises(DataError, match=r"1.pth"):
         list(read_grid_feats(tmp_path))
+    assert not hostile.marker.exists()
 
 
 def test_grid_feats_errors(tmp_path):
@@ -182,3 +189,16 @@ def test_grid_feats_errors(tmp_path):
         (tmp_path / "1.pth").write_bytes(part)
         with pytest.raises(DataError, match=r"1.pth, got a file"):
             list(read_grid_feats(tmp_path))
+
+
+def test_all_three_go_into_the_store(tmp_path):
+    scan(tmp_path, RNG.random((2, 4, 8), dtype=np.float32), range(10))
+    (tmp_path / "a.tsv").write_text(row() + "\n")
+    torch.save(torch.ones(1, 8, 2, 3), tmp_path / "7.pth")
+    readers = {"scan": read_scan(tmp_path, "dev"), "regions": read_bottom_up(tmp_path / "a.tsv")}
+    for name, items in (readers | {"grid": read_grid_feats(tmp_path)}).items():
+        import_features(items, tmp_path / f"{name}.h5", StoreDescription(name)).close()
+    assert len(FeatureStore(tmp_path / "scan.h5")) == 2
+    region, grid = FeatureStore(tmp_path / "regions.h5").get(42), FeatureStore(tmp_path / "grid.h5").get(7)
+    np.testing.assert_allclose(region.boxes, [[0.1, 0.1, 0.5, 0.5], [0, 0, 1, 1]], atol=1e-7)
+    assert (region.size, grid.grid, grid.values.shape) == ((100, 50), (2, 3), (6, 8))
