@@ -273,7 +273,7 @@ def test_merged_parts_are_the_whole(tmp_path: Path, make: object, rows: int, mon
         write_store(tmp_path / f"{n}.h5", chunk, ABOUT, dim=DIM, skipped={f"bad {n}": "why"})
         parts.append(FeatureStore(tmp_path / f"{n}.h5"))
     merge_stores(parts, tmp_path / "merged.h5", ABOUT)
-    skipped = {f"bad {n}": "why" for n in range(3)}
+    skipped = {f"bad {n}": "why" for n in range(4)}
     write_store(tmp_path / "whole.h5", items, ABOUT, dim=DIM, skipped=skipped)
     assert (tmp_path / "merged.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
 
