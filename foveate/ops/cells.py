@@ -17,8 +17,8 @@ from torch import Tensor
 
 from foveate.checks import is_tracing
 from foveate.ops.moments import lower_root, whiten
-from foveate.ops.quadrature import gauss_legendre
-from foveate.ops.radial import radial_cdf, radial_reach, support_ratio
+from foveate.ops.quadrature import gauss_legendre, mapped_nodes
+from foveate.ops.radial import peak, radial_cdf, radial_reach, support_ratio
 
 
 def cell_masses(mean: Tensor, covariance: Tensor, power: float, H: int, W: int) -> Tensor:
@@ -42,6 +42,26 @@ def cell_masses(mean: Tensor, covariance: Tensor, power: float, H: int, W: int) 
     down = _edge_flux(z[..., :-1, :, :], z[..., 1:, :, :], power)
     mass = across[..., :-1, :] - across[..., 1:, :] + down[..., :, 1:] - down[..., :, :-1]
     return mass.clamp(min=0).to(mean.dtype)
+
+
+def line_masses(mean: Tensor, covariance: Tensor, power: float, N: int) -> Tensor:
+    """Mass of a density of the line with bounded support in each of N cells of the unit interval.
+
+    Args:
+        mean: (..., 1) mean.
+        covariance: (..., 1, 1) variance.
+        power: finite exponent of the family in `ops/radial.py`.
+        N: number of cells.
+
+    Returns:
+        (..., N) in the dtype of `mean`, computed in float64; error below 1e-9.
+    """
+    edges = torch.linspace(0, 1, N + 1, dtype=torch.float64, device=mean.device)
+    semi = (support_ratio(power, 1) * covariance.double()).sqrt().squeeze(-1)
+    reach = math.sqrt(radial_reach(power, missing=1e-14))
+    u = ((edges - mean.double()) / semi).clamp(-reach, reach)
+    _, cosine, w = mapped_nodes(u[..., :-1], u[..., 1:], 32)
+    return (peak(power, 1) * (w * cosine.pow(2 * power)).sum(-1)).to(mean.dtype)
 
 
 def check_grid(where: str, dim: int, H: int, W: int | None) -> None:

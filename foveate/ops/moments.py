@@ -108,6 +108,14 @@ def check_parameters(where: str, mean: Tensor, matrix: Tensor, name: str) -> Non
     )
 
 
+def check_dimension(where: str, mean: Tensor) -> None:
+    """Refuse a mean of more than two coordinates."""
+    if mean.ndim and mean.shape[-1] not in (1, 2):
+        raise ShapeError(
+            f"{where}: expected mean (..., 1) or (..., 2), got {tuple(mean.shape)}; use Gaussian beyond two"
+        )
+
+
 def lower_root(matrix: Tensor) -> Tensor:
     """Lower Cholesky factor L, `L Lᵀ = matrix` (..., d, d), in closed form for d = 1 and 2.
 

@@ -69,3 +69,48 @@ def radial_reach(power: float, missing: float) -> float:
     if math.isinf(power):
         return -2 * math.log(missing)
     return -math.expm1(math.log(missing) / (power + 1))
+
+
+def covariance_of_scale(scale: Tensor, power: float) -> Tensor:
+    """Covariance V of the density `[(−τ − ½ (t − μ)ᵀ Σ⁻¹ (t − μ)) / m]_+^m` from its scale Σ, (..., d, d).
+
+    `V = R² Σ / (d + 2 m + 2)`, `R² = −2 τ = (c (2 m)^m |Σ|^{−1/2})^{2 / (d + 2 m)}` such that it integrates to one.
+
+    Reference: Farinhas 2021 (thesis), theorem 1 (m = 1, λ = τ); (4.4) for d = 2.
+
+    >>> round(covariance_of_scale(torch.eye(2), 1.0)[0, 0].item() * 3 * math.sqrt(math.pi), 6)
+    1.0
+    """
+    d = scale.shape[-1]
+    logdet = root_determinant(lower_root(scale)).log()
+    log_radius2 = 2 / (d + 2 * power) * (math.log(peak(power, d)) + power * math.log(2 * power) - logdet)
+    return torch.exp(log_radius2)[..., None, None] * scale / support_ratio(power, d)
+
+
+def scale_of_covariance(covariance: Tensor, power: float) -> Tensor:
+    """Scale Σ from the covariance, the inverse of `covariance_of_scale`.
+
+    `Σ = E (|E|^{1/2} / c)^{1/m} / (2 m)`; for the paraboloid `9π |V|^{1/2} V` (d = 2), `⅔ (5 V)^{3/2}` (d = 1).
+
+    Reference: Farinhas 2021 (thesis), (4.3) and (4.6).
+
+    >>> round(scale_of_covariance(torch.eye(2), 1.0)[0, 0].item() / math.pi, 5)
+    9.0
+    """
+    d = covariance.shape[-1]
+    support = support_ratio(power, d) * covariance
+    ratio = (root_determinant(lower_root(support)) / peak(power, d)) ** (1 / power)
+    return ratio[..., None, None] * support / (2 * power)
+
+
+def ball_sample(n: int, power: float, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """n draws from `c [1 − |u|²]_+^m` for every row of `like` (..., d), d = 1 or 2, as (..., n, d).
+
+    In the plane `|u|² = 1 − U^{1/(m+1)}`; on the line, the shadow of a draw in the plane with m − ½ in place of m.
+    """
+    d = like.shape[-1]
+    draw = torch.rand(2, *like.shape[:-1], n, dtype=like.dtype, device=like.device, generator=generator)
+    m = power if d == 2 else power - 0.5
+    radius = torch.sqrt(-torch.expm1(torch.log1p(-draw[0]) / (m + 1)))
+    angle = 2 * math.pi * draw[1]
+    return torch.stack([radius * angle.cos(), radius * angle.sin()][:d], dim=-1)
