@@ -1,0 +1,277 @@
+"""Expectation-maximisation for Gaussian mixtures of weighted cells, for a whole batch and all restarts at once.
+
+A weight belongs to a cell, not to a point. With F the covariance of a point spread over its cell (the floor), EM climbs
+
+    ℓ = Σ_n w_n log Σ_k π_k N(x_n; μ_k, Σ_k) exp(−½ tr(Σ_k⁻¹ F)),
+
+the log-likelihood of the spread weights when a component owns the same share of all of a cell: over a cell the mean of
+log N(x; μ, Σ) is its value at the centre less ½ tr(Σ⁻¹ F). The M step is the usual one with F added to each covariance.
+Adding F without the trace is not EM: the likelihood falls in most runs (by up to 7e-3 on 14 x 14 grids), and a
+component that shrinks onto one cell is not charged for it. F = 0 gives equation 7 of Farinhas et al. 2021.
+
+Everything is kept in logarithms, and moments are taken about the previous mean: raw moments lose a narrow component in
+float32. In the coordinates u = x − μ centred there, both steps are linear: the E step evaluates a quadratic polynomial
+in u, the M step sums moments of u, and each of the two is the other's gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from foveate.checks import is_tracing
+
+LEAST_MASS = 1e-10  # a component with no more mass is dead: weight exactly zero, mean and covariance as they were
+
+Mixing = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Weighted cells.
+
+    Attributes:
+        weights: (B, N) non-negative, rows sum to one.
+        positions: (N, d) shared or (B, N, d) cell centres, d = 1 or 2; constants of the fit, without a gradient.
+        floor: (d,) or (B, d) diagonal of F, the covariance of a point in its cell.
+    """
+
+    weights: Tensor
+    positions: Tensor
+    floor: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Gaussian mixtures, R for every row of the batch.
+
+    Attributes:
+        log_weights: (B, R, K) logarithms of the mixing weights, -inf for a dead component.
+        mean: (B, R, K, d).
+        covariance: (B, R, K, d, d).
+    """
+
+    log_weights: Tensor
+    mean: Tensor
+    covariance: Tensor
+
+
+def expectation_maximisation(
+    points: Points, start: State, iterations: int, mixing: Mixing | None = None
+) -> tuple[State, Tensor]:
+    """Run EM for a fixed number of iterations.
+
+    E step: `γ_nk ∝ π_k N(x_n; μ_k, Σ_k) exp(−½ tr(Σ_k⁻¹ F))`. M step: `π_k = Σ_n w_n γ_nk`,
+    `μ_k = Σ_n w_n γ_nk x_n / π_k`, `Σ_k = Σ_n w_n γ_nk (x_n − μ_k)(x_n − μ_k)ᵀ / π_k + F`.
+
+    Args:
+        points: the weighted cells.
+        start: where to begin.
+        iterations: how many E and M steps.
+        mixing: from the masses (B, R, K) to the mixing weights; the masses themselves when absent.
+
+    Returns:
+        The state and its log-likelihood ℓ (B, R). Gradients to the weights and to the start go through every step.
+
+    Reference: Farinhas et al. 2021, equations 7-11.
+
+    >>> points = Points(torch.tensor([[0.5, 0.0, 0.5]]), torch.tensor([[0.1], [0.5], [0.9]]), torch.tensor([1e-3]))
+    >>> start = round_gaussians(torch.tensor([[[[0.2], [0.6]]]]), 1e-3)
+    >>> state, log_likelihood = expectation_maximisation(points, start, iterations=5)
+    >>> [round(x, 6) for x in state.mean.flatten().tolist()]
+    [0.1, 0.9]
+    """
+    grid, current = _Grid.of(points), _Gaussians.of(start)
+    for _ in range(iterations):
+        centred = current.centre(grid)
+        joint = torch.softmax(_log_joint(current, centred, grid), dim=-2) * grid.weights
+        current = _maximise(joint, centred, current, grid, mixing)
+    terms = _log_joint(current, current.centre(grid), grid)
+    constant = 0.5 * len(current.mean) * math.log(2 * math.pi)
+    return current.state(), (torch.logsumexp(terms, dim=-2) * points.weights[:, None]).sum(-1) - constant
+
+
+def round_gaussians(means: Tensor, variance: float) -> State:
+    """Gaussians of equal weight and covariance `variance * I` at `means` (B, R, K, d)."""
+    K, d = means.shape[-2:]
+    eye = torch.eye(d, dtype=means.dtype, device=means.device)
+    return State(means.new_full(means.shape[:-1], -math.log(K)), means, (variance * eye).expand(*means.shape, d))
+
+
+def match_parts(points: Points, joint: Tensor, otherwise: State) -> State:
+    """One M step from given shares of the weights (B, R, K, N); `otherwise` where a component has no mass."""
+    grid, previous = _Grid.of(points), _Gaussians.of(otherwise)
+    return _maximise(joint, previous.centre(grid), previous, grid, None).state()
+
+
+class _Grid(NamedTuple):
+    """The points, axis by axis, with the axes of restarts and components."""
+
+    weights: Tensor
+    axes: list[Tensor]
+    floor: list[Tensor]
+
+    @classmethod
+    def of(cls, points: Points) -> _Grid:
+        axes = points.positions.detach().unbind(-1)
+        return cls(
+            points.weights[:, None, None, :],
+            [axis.contiguous() if axis.ndim == 1 else axis[:, None, None, :] for axis in axes],
+            [floor[..., None, None, None] for floor in points.floor.unbind(-1)],
+        )
+
+
+class _Gaussians(NamedTuple):
+    """A state taken apart, all of shape (B, R, K, 1): d means and the upper triangle of the covariance, row by row."""
+
+    log_weight: Tensor
+    mean: list[Tensor]
+    covariance: list[Tensor]
+
+    @classmethod
+    def of(cls, state: State) -> _Gaussians:
+        covariance = [state.covariance[..., i, j, None] for i, j in _pairs(state.mean.shape[-1])]
+        return cls(state.log_weights.unsqueeze(-1), list(state.mean.unsqueeze(-2).unbind(-1)), covariance)
+
+    def state(self) -> State:
+        matrix = self.covariance if len(self.mean) == 1 else [self.covariance[i] for i in (0, 1, 1, 2)]
+        d = len(self.mean)
+        covariance = torch.cat(matrix, dim=-1).unflatten(-1, (d, d))
+        return State(self.log_weight.squeeze(-1), torch.cat(self.mean, dim=-1), covariance)
+
+    def centre(self, grid: _Grid) -> list[Tensor]:
+        """Coordinates about the means as constants: neither step depends on the point they are taken about."""
+        return [axis - mean.detach() for axis, mean in zip(grid.axes, self.mean, strict=True)]
+
+
+def _pairs(d: int) -> list[tuple[int, int]]:
+    return [(i, j) for i in range(d) for j in range(i, d)]
+
+
+def _log_joint(current: _Gaussians, centred: list[Tensor], grid: _Grid) -> Tensor:
+    """Logarithm of every term of ℓ, less the power of 2π, as a polynomial in the centred coordinates (B, R, K, N)."""
+    precision, determinant = _invert(current.covariance)
+    energy = determinant.log()
+    for p, floor in zip((precision[0], precision[-1]), grid.floor, strict=False):
+        energy = torch.addcmul(energy, p, floor)
+    slopes: list[Tensor | None] = [None] * len(centred)
+    if current.mean[0].requires_grad or is_tracing():
+        # u − δ with δ = 0: what the constant centre hides from the gradient
+        shift = [mean - mean.detach() for mean in current.mean]
+        products = _multiply(precision, shift)
+        energy = sum((s * x for s, x in zip(products, shift, strict=True)), energy)
+        slopes = [*products]
+    squares = [-0.5 * p if i == j else -p for p, (i, j) in zip(precision, _pairs(len(centred)), strict=True)]
+    return _evaluate(torch.add(current.log_weight, energy, alpha=-0.5), slopes, squares, centred)
+
+
+def _maximise(
+    joint: Tensor, centred: list[Tensor], previous: _Gaussians, grid: _Grid, mixing: Mixing | None
+) -> _Gaussians:
+    mass, *moments = _sum_moments(joint, centred)
+    weight = mass if mixing is None else mixing(mass.squeeze(-1)).unsqueeze(-1)
+    alive = torch.minimum(mass, weight) > LEAST_MASS
+    inverse = torch.where(alive, mass, math.inf).reciprocal()
+    first = [moment * inverse for moment in moments[: len(centred)]]
+    covariance = []
+    for n, (i, j) in enumerate(_pairs(len(centred))):
+        base = torch.where(alive, grid.floor[i] if i == j else 0.0, previous.covariance[n])
+        about_mean = torch.addcmul(base, first[i], first[j], value=-1)
+        covariance.append(torch.addcmul(about_mean, moments[len(centred) + n], inverse))
+    mean = [old.detach() + step for old, step in zip(previous.mean, first, strict=True)]
+    log_weight = torch.where(alive, torch.where(alive, weight, 1.0).log(), -math.inf)
+    return _Gaussians(log_weight, mean, covariance)
+
+
+def _invert(matrix: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """Inverse (upper triangle), determinant of 1 x 1 or 2 x 2 matrices, by elimination: keeps a thin one's digits."""
+    if len(matrix) == 1:
+        return [matrix[0].reciprocal()], matrix[0]
+    a, b, c = matrix
+    slope = b / a
+    rest = torch.addcmul(c, slope, b, value=-1)
+    last = rest.reciprocal()
+    cross = slope * last
+    return [torch.addcmul(a.reciprocal(), slope, cross), -cross, last], a * rest
+
+
+def _multiply(matrix: list[Tensor], vector: list[Tensor]) -> list[Tensor]:
+    if len(vector) == 1:
+        return [matrix[0] * vector[0]]
+    (a, b, c), (x, y) = matrix, vector
+    return [a * x + b * y, b * x + c * y]
+
+
+def _evaluate(
+    constant: Tensor, slopes: Sequence[Tensor | None], squares: Sequence[Tensor], centred: Sequence[Tensor]
+) -> Tensor:
+    """`constant + Σ_i slopes_i u_i + Σ_{i≤j} squares_ij u_i u_j` at every point; a slope None is zero."""
+    arguments: tuple[Any, ...] = (len(centred), constant, *slopes, *squares, *centred)
+    if is_tracing() or any(isinstance(x, Tensor) and x.requires_grad for x in arguments[1:]):
+        return _Polynomial.apply(*arguments)
+    return _Polynomial.forward(*arguments)
+
+
+def _sum_moments(joint: Tensor, centred: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Sums over the points of `joint` times 1, u_i and u_i u_j (i ≤ j)."""
+    if is_tracing() or joint.requires_grad:
+        return _Moments.apply(joint, *centred)
+    return _Moments.forward(joint, *centred)
+
+
+class _Polynomial(torch.autograd.Function):
+    """Linear in its coefficients; the gradient of each is a moment of the incoming gradient."""
+
+    @staticmethod
+    def forward(d: int, constant: Tensor, *rest: Any) -> Tensor:
+        slopes, squares, centred = rest[:d], iter(rest[d:-d]), rest[-d:]
+        total = constant
+        for i, u in enumerate(centred):
+            slope = u * next(squares)
+            for v in centred[i + 1 :]:
+                slope.addcmul_(v, next(squares))
+            if slopes[i] is not None:
+                slope.add_(slopes[i])
+            total = torch.addcmul(total, slope, u)
+        return total
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.sloped = inputs[2] is not None
+        ctx.save_for_backward(*inputs[-inputs[0] :])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        centred = ctx.saved_tensors
+        d = len(centred)
+        constant, *moments = _sum_moments(gradient, centred)
+        slopes = moments[:d] if ctx.sloped else [None] * d
+        return None, constant, *slopes, *moments[d:], *([None] * d)
+
+
+class _Moments(torch.autograd.Function):
+    """Linear in the joint weights; their gradient is a polynomial whose coefficients are the incoming gradients."""
+
+    @staticmethod
+    def forward(joint: Tensor, *centred: Tensor) -> tuple[Tensor, ...]:
+        first, second = [], []
+        for i, u in enumerate(centred):
+            weighted = joint * u
+            first.append(weighted.sum(-1, keepdim=True))
+            second += [torch.linalg.vecdot(weighted, v).unsqueeze(-1) for v in centred[i:]]
+        return joint.sum(-1, keepdim=True), *first, *second
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, constant: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        centred = ctx.saved_tensors
+        d = len(centred)
+        return _evaluate(constant, gradients[:d], gradients[d:], centred), *([None] * d)
