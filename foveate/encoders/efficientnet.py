@@ -23,8 +23,8 @@ class EfficientNetLite0(PictureEncoder):
 
     Args:
         size: side of the pictures in pixels, a multiple of 32.
-        stage: "last" for the 1280 features at 1/32 of the picture (7x7 from 224 pixels, 14x14 from 448, four times the
-            work), "middle" for 672 at 1/16 (14x14 from 224, two thirds of the work of "last"): finer, less abstract.
+        stage: "last" for the 1280 features at 1/32 of the picture (7x7 from 224 pixels; 14x14 from 448, in five times
+            the time), "middle" for 672 at 1/16 (14x14 from 224, in the time of 7x7): finer, less abstract.
 
     The weights want pixels as (p − 127) / 128, the way they were trained. Folding makes the network a third faster and
     leaves nothing that differs between training and evaluation, but no normalisation to fine-tune either.
