@@ -34,18 +34,18 @@ def spread_start(points: Points, components: int, restarts: int, generator: torc
     Reference: Arthur and Vassilvitskii 2007.
     """
     draws = _draw((restarts, components, 1), points.weights, generator)
-    with torch.no_grad():
-        weights, positions = _sort_locations(points)
-        last = weights.shape[-1] - 1
-        nearest, means = torch.ones_like(weights[:, None]), []
-        for u in draws.unbind(1):
-            mass = (weights[:, None] * nearest).cumsum(-1)
-            # 1 - 1e-6: rounding must not carry the draw past the last location that has weight
-            drawn = (mass <= u * (1 - 1e-6) * mass[..., -1:]).sum(-1).clamp(max=last)
-            means.append(positions.gather(1, drawn[..., None].expand(*drawn.shape, positions.shape[-1])))
-            distance2 = (positions[:, None] - means[-1][:, :, None]).square().sum(-1)
-            nearest = torch.minimum(nearest, distance2) if len(means) > 1 else distance2
-        return round_gaussians(torch.stack(means, dim=2), VARIANCE)
+    weights, axes = _sort_locations(points)
+    nearest = torch.ones_like(weights)
+    means: list[Tensor] = []
+    for u in draws.unbind(1):
+        mass = (weights * nearest).cumsum(-1)
+        # 1 - 1e-6: rounding must not carry the draw past the last location that has weight
+        drawn = (mass <= u * (1 - 1e-6) * mass[..., -1:]).sum(-1, keepdim=True).clamp(max=weights.shape[-1] - 1)
+        mean = [axis.expand(*drawn.shape[:-1], -1).gather(-1, drawn) for axis in axes]
+        distance2 = sum(((axis - at).square() for axis, at in zip(axes, mean, strict=True)), mass.new_zeros(()))
+        nearest = torch.minimum(nearest, distance2) if means else distance2
+        means.append(torch.cat(mean, dim=-1))
+    return round_gaussians(torch.stack(means, dim=2), VARIANCE)
 
 
 def split_start(points: Points, components: int, restarts: int, generator: torch.Generator) -> State:
@@ -95,12 +95,12 @@ def _draw(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> T
     return torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device).to(like)
 
 
-def _sort_locations(points: Points) -> tuple[Tensor, Tensor]:
-    """Weights (B, N) and positions (B, N, d) by the last coordinate, then by the one before it."""
-    positions = points.positions.detach()
-    order = torch.arange(positions.shape[-2], device=positions.device).expand(positions.shape[:-1])
-    for axis in positions.unbind(-1):
+def _sort_locations(points: Points) -> tuple[Tensor, list[Tensor]]:
+    """Weights (B, 1, N) and the coordinates along every axis, ordered by the last axis, then by the one before it."""
+    axes = points.positions.detach().unbind(-1)
+    order = torch.arange(axes[0].shape[-1], device=axes[0].device).expand_as(axes[0])
+    for axis in axes:
         order = order.gather(-1, axis.gather(-1, order).argsort(dim=-1, stable=True))
-    sorted_positions = positions.gather(-2, order[..., None].expand(positions.shape))
     weights = points.weights.detach()
-    return weights.gather(-1, order.expand(weights.shape)), sorted_positions.expand(*weights.shape, -1)
+    weights = weights.gather(-1, order.expand_as(weights))
+    return weights[:, None], [axis.gather(-1, order)[..., None, :] for axis in axes]
