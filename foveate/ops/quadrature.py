@@ -38,7 +38,8 @@ def gauss_legendre(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
     True
     """
     x, w = np.polynomial.legendre.leggauss(count)
-    return torch.as_tensor(x, device=device), torch.as_tensor(w, device=device)
+    with torch.inference_mode(False):  # a tensor made in inference mode would be of no use outside it
+        return torch.as_tensor(x, device=device), torch.as_tensor(w, device=device)
 
 
 def chord_moments(semi: Tensor, centre: Tensor) -> Tensor:
@@ -90,8 +91,8 @@ def ball_moments(semi: Tensor, centre: Tensor, power: float, bump: float) -> Ten
 
     Returns:
         (R, J, 3) for d = 1, the integrals of `1, X, X²`; (R, J, 6) for d = 2, of `1, X, Y, X², XY, Y²`. Error of the
-        value `M_1 − tr M_uu` relative to the largest of a row: 1e-6 for a Gaussian bump; in the plane, for bounded bumps
-        that overlap, 1e-5 with power = 1 and 3e-4 otherwise.
+        value `M_1 − tr M_uu` relative to the largest of a row: 1e-6 for a Gaussian bump; in the plane, for bounded
+        bumps that overlap, 1e-5 with power = 1 and 3e-4 otherwise.
     """
     outer, inner = _ball_nodes(power, bump)
     if semi.shape[-1] == 1:
@@ -179,8 +180,8 @@ def _chord_window(
 def _ball_nodes(power: float, bump: float) -> tuple[int, int]:
     """Nodes along the first axis and across it.
 
-    Where two edges cross, the integrand of a bounded bump has a kink that only many nodes along the first axis smooth out;
-    across it, the product of two paraboloids is a polynomial.
+    Where two edges cross, the integrand of a bounded bump has a kink that only many nodes along the first axis smooth
+    out; across it, the product of two paraboloids is a polynomial.
     """
     if math.isinf(bump):
         return 28, 28
