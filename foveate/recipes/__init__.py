@@ -1,0 +1,9 @@
+"""Recipes: paper settings and small ones, each a function that returns a complete `Recipe`; and the table of them."""
+
+from collections.abc import Callable
+
+from foveate.recipes.recipe import Field, Recipe, from_config, override, recipe_fields, to_config
+
+RECIPES: dict[str, Callable[[], Recipe]] = {}
+
+__all__ = ["RECIPES", "Field", "Recipe", "from_config", "override", "recipe_fields", "to_config"]
