@@ -87,9 +87,16 @@ def test_workers_change_nothing(photos: Path, tmp_path: Path, whole: bytes, work
     assert (tmp_path / "s.h5").read_bytes() == whole
 
 
-def extract_and_die(photos: Path, out: Path, die_at: int) -> None:
+def extract_and_die(photos: Path, out: Path, die_at: int, batch_size: int) -> None:
     torch.set_num_threads(1)
-    extract_features(TinyEncoder(die_at=die_at), folder_pictures(photos), out, batch_size=4)
+    extract_features(TinyEncoder(die_at=die_at), folder_pictures(photos), out, batch_size=batch_size)
+
+
+def killed(*args: object) -> None:
+    child = fork.Process(target=extract_and_die, args=args)
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("die_at", [0, 1, 2])
@@ -97,10 +104,7 @@ def test_kill_9_and_again_is_as_if_nothing_had_happened(
     photos: Path, tmp_path: Path, whole: bytes, die_at: int
 ) -> None:
     out = tmp_path / "s.h5"
-    child = fork.Process(target=extract_and_die, args=(photos, out, die_at))
-    child.start()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
+    killed(photos, out, die_at, 4)
     assert not out.exists()
     encoder = TinyEncoder()
     extract_features(encoder, folder_pictures(photos), out, batch_size=4)
@@ -152,12 +156,14 @@ def torchrun(tmp_path: Path, photos: Path, out: Path) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180)
 
 
-def test_torchrun_shares_the_work_and_makes_the_same_store(photos: Path, tmp_path: Path) -> None:
+def test_torchrun_shares_what_a_killed_process_left_and_makes_the_same_store(photos: Path, tmp_path: Path) -> None:
     extract_features(TinyEncoder(), folder_pictures(photos), tmp_path / "alone.h5", batch_size=2)
     out = tmp_path / "s.h5"
+    killed(photos, out, 1, 2)
     done = torchrun(tmp_path, photos, out)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split("\n"))[1:] == ["encoded 5 read 11", "encoded 6 read 11"]
+    # six blocks, the last of one picture: the first process had its first block done already
+    assert sorted(done.stdout.split("\n"))[1:] == ["encoded 4 read 11", "encoded 5 read 11"]
     assert out.read_bytes() == (tmp_path / "alone.h5").read_bytes()
     assert not Path(f"{out}.partial").exists()
 

@@ -53,6 +53,18 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()[:16]
 
 
+def check_unique(where: str, ids: Iterable[str]) -> None:
+    """Refuse an id that comes twice.
+
+    >>> check_unique("example", ["a", "b"])
+    """
+    seen: set[str] = set()
+    for name in ids:
+        if name in seen:
+            raise DataError(f"{where}: expected pictures with different ids, got {name!r} twice; rename the second")
+        seen.add(name)
+
+
 def write_store(
     path: Path,
     items: Iterable[PictureFeatures],
@@ -230,7 +242,7 @@ def _write(
 ) -> None:
     import h5py
 
-    _check_unique(index.ids)
+    check_unique("write_store", index.ids)
     tables = {
         "offsets": index.offsets,
         "grids": index.grids,
@@ -335,13 +347,3 @@ def _check_item(item: PictureFeatures, dim: int) -> None:
             f"write_store: expected values that are finite as float16, got others for picture {item.id!r}; "
             "look at the encoder or scale its output"
         )
-
-
-def _check_unique(ids: Sequence[str]) -> None:
-    if len(set(ids)) == len(ids):
-        return
-    seen: set[str] = set()
-    for name in ids:
-        if name in seen:
-            raise DataError(f"write_store: expected different ids, got {name!r} twice; remove or rename the second")
-        seen.add(name)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from foveate.data.features import FeatureStore, PictureFeatures
 from foveate.data.files import PICTURE_SUFFIXES, need_folder
 from foveate.data.samples import Picture
-from foveate.data.store_writer import Workspace, digest
+from foveate.data.store_writer import Workspace, check_unique, digest
 from foveate.encoders.images import PictureEncoder
 from foveate.encoders.preprocess import Preprocess
 from foveate.encoders.table import describe_encoder
@@ -100,7 +100,7 @@ def extract_features(
         skip_broken: leave unreadable pictures out, with their reasons in `store.skipped`. Otherwise they raise
             DataError after all others are done, so that nothing is computed twice once they are mended or skipped.
         device: to encode on; CUDA when there is one.
-        progress: draw a bar.
+        progress: draw a bar, under `torchrun` of the first process's share.
     """
     work = Workspace(out, describe_encoder(encoder), dim=encoder.dim)
     blocks = _blocks(pictures, batch_size, [encoder.name, work.description.weights, work.description.preprocess])
@@ -134,7 +134,7 @@ def _blocks(pictures: Sequence[Picture], batch_size: int, encoder: Sequence[str]
         raise DataError("extract: expected at least one picture, got none; check where they are read from")
     if batch_size < 1:
         raise ValueError(f"extract: expected batch_size >= 1, got {batch_size}; 32 is a good start")
-    _check_ids([str(picture.id) for picture in pictures])
+    check_unique("extract", (str(picture.id) for picture in pictures))
     parts = [pictures[i : i + batch_size] for i in range(0, len(pictures), batch_size)]
     return [_Block(digest(*encoder, [(str(p.id), _file_size(p)) for p in part]), part) for part in parts]
 
@@ -142,14 +142,6 @@ def _blocks(pictures: Sequence[Picture], batch_size: int, encoder: Sequence[str]
 def _file_size(picture: Picture) -> int | None:
     """Size of the picture's file, which tells a mended picture from a broken one; None without a file."""
     return picture.source.stat().st_size if isinstance(picture.source, Path) and picture.source.is_file() else None
-
-
-def _check_ids(ids: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in ids:
-        if name in seen:
-            raise DataError(f"extract: expected pictures with different ids, got {name!r} twice; rename the second")
-        seen.add(name)
 
 
 class _BlockReader(Dataset[_Decoded]):

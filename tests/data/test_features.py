@@ -258,7 +258,7 @@ def test_the_writer_refuses_what_cannot_be_kept(tmp_path: Path) -> None:
         write(PictureFeatures("thin", np.zeros((1, 5))))
     with pytest.raises(DataError, match="all pictures with boxes or none"):
         write(grid_items(1)[0], region_items(1)[0])
-    with pytest.raises(DataError, match="expected different ids, got 'picture-0' twice"):
+    with pytest.raises(DataError, match="write_store: expected pictures with different ids, got 'picture-0' twice"):
         write(grid_items(1)[0], grid_items(1)[0])
     assert list(tmp_path.iterdir()) == []
 
