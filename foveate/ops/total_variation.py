@@ -24,7 +24,7 @@ from foveate.ops.graphs import EdgeGraph, Graph, GridGraph
 _RELAXATION = 1.7
 _FIRST_CHECK = 20
 _PATIENCE = 400  # steps in float32 before an example goes on in float64
-_MOST_STEPS = 200_000
+_MOST_STEPS = 100_000
 _MOST_GRADIENTS = 30
 _TOLERANCE = {torch.float32: 2e-12, torch.float64: 2e-13}  # relative gap at which an example is done
 _TIE = 1e-11  # neighbours closer than this, in units of the input's deviation, are equal
@@ -235,7 +235,7 @@ def _minimise(
     """Iterate, polish, certify, for (N, B) float64 problems of unit variance with one smoothness (B,) each."""
     judge, tolerance = graph(torch.float64), _TOLERANCE[dtype] * 0.5 * keep.sum(0)
     state = _State.start(y, keep, smoothness, graph(dtype), dtype)
-    linked, value = state.bound > 0, torch.empty_like(y)
+    linked, value = state.bound > 0, y.clone()
     gap, left = torch.full_like(smoothness, torch.inf), torch.arange(y.shape[-1], device=y.device)
     done, check = 0, _FIRST_CHECK
     while True:
@@ -359,15 +359,17 @@ def _carry(graph: Graph, joined: Tensor, surplus: Tensor, enough: Tensor) -> Ten
     flow = torch.zeros_like(joined)
     residual = direction = surplus
     size = _total(residual.square())
+    going = size > enough
     for _ in range(_MOST_GRADIENTS):
         slope = graph.difference(direction).mul_(joined)
-        step = torch.where(size > enough, size / _total(slope.square()), 0)
+        step = torch.where(going, size / _total(slope.square()), 0)
         flow.addcmul_(slope, step)
         residual = torch.addcmul(residual, graph.divergence(slope), step, value=-1)
         new = _total(residual.square())
-        if bool((new <= enough).all()):
+        going = new > enough
+        if not bool(going.any()):
             break
-        direction = torch.addcmul(residual, direction, new / size)
+        direction = torch.addcmul(residual, direction, torch.where(going, new / size, 0))
         size = new
     return flow
 

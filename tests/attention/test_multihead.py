@@ -1,0 +1,65 @@
+"""Multi-head attention: torch's numbers with softmax, any transform in its place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from foveate import MultiheadAttention
+from foveate.errors import ShapeError
+from foveate.ops import TRANSFORMS
+from tests.cases import draw
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_same_numbers_as_torch(masked):
+    theirs = nn.MultiheadAttention(16, 4, batch_first=True, dtype=torch.float64)
+    ours = MultiheadAttention(16, 4).double()
+    ours.load_state_dict(theirs.state_dict())
+    queries, keys, values = draw(2, 3, 16), draw(2, 7, 16, seed=1), draw(2, 7, 16, seed=2)
+    mask = torch.arange(7) < torch.tensor([[7], [4]]) if masked else None
+    expected, weights = theirs(
+        queries, keys, values, key_padding_mask=None if mask is None else ~mask, average_attn_weights=False
+    )
+    out = ours(queries, keys, values, mask=mask)
+    torch.testing.assert_close(out.context, expected)
+    torch.testing.assert_close(out.weights, weights)
+
+
+def test_a_mask_a_query():
+    attend = MultiheadAttention(8, 2).double()
+    causal = torch.ones(1, 4, 4, dtype=torch.bool).tril()
+    out = attend(draw(2, 4, 8), draw(2, 4, 8), mask=causal)
+    assert (out.weights[:, :, ~causal[0]] == 0).all()
+    torch.testing.assert_close(out.weights.sum(-1), torch.ones(2, 2, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_any_transform(name):
+    attend = MultiheadAttention(8, 2, transform=name)
+    out = attend(torch.randn(2, 5, 8), torch.randn(2, 6, 8), grid=(2, 3))
+    out.context.sum().backward()
+    assert out.context.shape == (2, 5, 8)
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in attend.parameters())
+
+
+def test_nothing_to_attend_to_reads_the_bias_alone():
+    attend = MultiheadAttention(8, 2).double()
+    out = attend(draw(1, 2, 8), draw(1, 3, 8), mask=torch.zeros(1, 3, dtype=torch.bool))
+    torch.testing.assert_close(out.context, attend.out_proj.bias.expand(1, 2, 8))
+
+
+def test_dropout_works_in_training_only():
+    attend = MultiheadAttention(8, 2, dropout=0.9).double()
+    x = draw(1, 6, 8)
+    assert not torch.allclose(attend(x, x).context, attend(x, x).context)
+    attend.eval()
+    torch.testing.assert_close(attend(x, x).context, attend(x, x).context)
+
+
+def test_what_does_not_fit_is_explained():
+    with pytest.raises(ShapeError, match="expected heads that divide dim = 8, got 6; use 2"):
+        MultiheadAttention(8, 6)
+    with pytest.raises(ShapeError, match=r"expected keys \(B, N, D\) of sizes \(1, any, 8\), got \(1, 3, 7\)"):
+        MultiheadAttention(8, 2)(torch.zeros(1, 2, 8), torch.zeros(1, 3, 7))

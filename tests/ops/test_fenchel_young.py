@@ -1,0 +1,78 @@
+"""Fenchel-Young losses: non-negative, zero at agreement, gradient p − q, for every transform of the table."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from foveate.errors import ShapeError, UnknownName
+from foveate.ops import TRANSFORMS, entmax, fenchel_young_loss, gfusedmax
+from foveate.ops.grid import grid_edges
+from tests.cases import GRID, NAMES, N, call, draw
+
+
+def loss(name: str, scores: torch.Tensor, target: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    row = TRANSFORMS[name]
+    if row.needs_edges:
+        return fenchel_young_loss(scores, target, partial(row.function, edges=grid_edges(*GRID)), mask)
+    if row.axes == 1:
+        return fenchel_young_loss(scores, target, name, mask)
+    mask = None if mask is None else mask.unflatten(-1, GRID)
+    return fenchel_young_loss(scores.unflatten(-1, GRID), target.unflatten(-1, GRID), row.function, mask)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_zero_exactly_at_agreement_and_positive_elsewhere(name):
+    scores, other = draw(10, N), torch.softmax(draw(10, N, seed=1), -1)
+    at = loss(name, scores, call(TRANSFORMS[name], scores))
+    torch.testing.assert_close(at, torch.zeros(10, dtype=torch.float64), rtol=0, atol=1e-10)
+    assert (loss(name, scores, other) > 1e-4).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_is_weights_less_target(name):
+    scores, target = draw(4, N).requires_grad_(), torch.softmax(draw(4, N, seed=1), -1)
+    (gradient,) = torch.autograd.grad(loss(name, scores, target).sum(), scores)
+    torch.testing.assert_close(gradient, call(TRANSFORMS[name], scores.detach()) - target)
+    assert torch.autograd.gradcheck(lambda z: loss(name, z, target), scores, eps=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_second_derivative_is_the_jacobian(name):
+    scores, target = draw(N).requires_grad_(), torch.softmax(draw(N, seed=1), -1)
+    hessian = torch.autograd.functional.hessian(lambda z: loss(name, z, target), scores)
+    jacobian = torch.autograd.functional.jacobian(lambda z: call(TRANSFORMS[name], z), scores)
+    torch.testing.assert_close(hessian, jacobian)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_masked_locations_do_not_count(name):
+    mask = torch.arange(N) % 3 > 0
+    scores = draw(N)
+    target = call(TRANSFORMS[name], draw(N, seed=1), mask)
+    expected = loss(name, scores, target, mask)
+    assert torch.isfinite(expected)
+    torch.testing.assert_close(loss(name, scores.masked_fill(~mask, 9.0), target, mask), expected)
+
+
+def test_softmax_gives_the_divergence():
+    scores, target = draw(5, N), torch.softmax(draw(5, N, seed=1), -1)
+    expected = torch.nn.functional.kl_div(scores.log_softmax(-1), target, reduction="none").sum(-1)
+    torch.testing.assert_close(fenchel_young_loss(scores, target, "softmax"), expected)
+
+
+def test_options_of_a_partial_are_used():
+    scores, target = draw(N), torch.softmax(draw(N, seed=1), -1)
+    losses = [fenchel_young_loss(scores, target, partial(entmax, alpha=a)).item() for a in (1.3, 1.7)]
+    assert losses[0] != pytest.approx(losses[1])
+
+
+def test_wrong_input_is_explained():
+    with pytest.raises(UnknownName, match="did you mean 'softmax'"):
+        fenchel_young_loss(draw(3), draw(3), "softmx")
+    with pytest.raises(ShapeError, match=r"expected a target of the scores' shape \(3,\), got \(4,\)"):
+        fenchel_young_loss(draw(3), draw(4), "softmax")
+    with pytest.raises(TypeError, match="expected edges, got none; pass functools.partial"):
+        fenchel_young_loss(draw(3), draw(3), gfusedmax)
