@@ -109,7 +109,8 @@ def main() -> None:
     print("resident memory:", ", ".join(f"{value:.1f} MB after {share}" for share, value in memory.items()))
     if options.save:
         machine = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "machine": platform.machine()}
-        results = {"items_per_second": rows, "resident_mb": memory, "items": options.items, **machine}
+        rates = {label: round(value) for label, value in rows.items()}
+        results = {"items_per_second": rates, "resident_mb": memory, "items": options.items, **machine}
         options.save.parent.mkdir(parents=True, exist_ok=True)
         options.save.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -9,8 +9,9 @@ locations lie side by side without padding:
     sizes     (pictures, 2)        width and height in pixels of the original picture, 0 0 when unknown
     skipped   (unreadable, 2)      id and reason of pictures that could not be read
 
-The features are one contiguous block: of the layouts measured (benchmarks/store.py) it is the fastest to read.
-`foveate.data.store_writer` writes it.
+The features are one contiguous block, of the HDF5 layouts measured (benchmarks/store.py) the fastest to read. A memory
+map would be twice as fast, but the pages that it has touched count as memory of the process until the system takes them
+back. `foveate.data.store_writer` writes the file.
 """
 
 from __future__ import annotations
