@@ -17,7 +17,7 @@ from foveate.ops.density import Density, Ellipses
 from foveate.ops.em import Mixing, Points, State, expectation_maximisation
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_centres_1d
-from foveate.ops.moments import Floor, _check_points, _floor_matrix, check_dimension, check_weights
+from foveate.ops.moments import Floor, _check_points, _floor_matrix, check_weights
 from foveate.ops.radial import scale_of_covariance
 from foveate.ops.simplex import sparsemax
 from foveate.ops.starts import random_start, split_start, spread_start
@@ -291,7 +291,10 @@ def _points(where: str, weights: Tensor, positions: Tensor, mask: Tensor | None,
     weights = weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights
     positions = positions.to(weights)
     _check_points(where, weights, positions, mask)
-    check_dimension(where, positions)
+    if positions.shape[-1] not in (1, 2):
+        raise ShapeError(
+            f"{where}: expected positions (..., N, 1) or (..., N, 2), got {tuple(positions.shape)}; use one or two axes"
+        )
     batch, N = weights.shape[:-1], weights.shape[-1]
     if N == 0:
         raise ShapeError(f"{where}: expected at least one location, got weights {tuple(weights.shape)}; skip such rows")
@@ -339,7 +342,7 @@ def _join(states: list[State]) -> State:
 def _result(state: State, log_likelihood: Tensor, filled: Tensor, family: Family) -> MixtureFit:
     """The fit in the batch shape of `filled` from a state with one mixture a row."""
     mean = state.mean.reshape(*filled.shape, *state.mean.shape[2:])
-    covariance = state.covariance.reshape(*mean.shape, -1)
+    covariance = state.covariance.reshape(*mean.shape, mean.shape[-1])
     weights = torch.where(filled.unsqueeze(-1), state.log_weights.exp().reshape(mean.shape[:-1]), 0.0)
     likelihood = torch.where(filled, log_likelihood.reshape(filled.shape), 0.0)
     return MixtureFit(Mixture(_members(family, mean, covariance), weights), likelihood)
