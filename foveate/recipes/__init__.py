@@ -3,7 +3,18 @@
 from collections.abc import Callable
 
 from foveate.recipes.recipe import Field, Recipe, from_config, override, recipe_fields, to_config
+from foveate.recipes.run import read_run, train_recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {}
 
-__all__ = ["RECIPES", "Field", "Recipe", "from_config", "override", "recipe_fields", "to_config"]
+__all__ = [
+    "RECIPES",
+    "Field",
+    "Recipe",
+    "from_config",
+    "override",
+    "read_run",
+    "recipe_fields",
+    "to_config",
+    "train_recipe",
+]
