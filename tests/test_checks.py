@@ -42,5 +42,5 @@ def test_check_shape_and_floating():
         ShapeError, match=r"f: expected x \(B, D\) of sizes \(any, 3\), got \(2, 4\); reshape or pad it"
     ):
         check_shape("f", "x", torch.zeros(2, 4), (None, 3), "(B, D)")
-    with pytest.raises(TypeError, match="f: expected x as a tensor, got list; wrap it in torch.as_tensor"):
+    with pytest.raises(TypeError, match=r"f: expected x as a tensor, got list; wrap it in torch\.as_tensor"):
         check_floating("f", "x", [1.0])

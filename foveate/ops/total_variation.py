@@ -22,10 +22,10 @@ from foveate.errors import ShapeError
 from foveate.ops.graphs import EdgeGraph, Graph, GridGraph
 
 _RELAXATION = 1.7
-_FIRST_CHECK = 20
+_FIRST_CHECK, _NEXT_CHECK = 25, 20  # steps before a point is polished and judged, and between two such points
 _PATIENCE = 400  # steps in float32 before an example goes on in float64
 _MOST_STEPS = 100_000
-_MOST_GRADIENTS = 30
+_MOST_GRADIENTS = 20
 _TOLERANCE = {torch.float32: 2e-12, torch.float64: 2e-13}  # relative gap at which an example is done
 _TIE = 1e-11  # neighbours closer than this, in units of the input's deviation, are equal
 
@@ -251,7 +251,7 @@ def _minimise(
         state, left = state.select(unsure.nonzero()[:, 0]), left[unsure]
         if done > _PATIENCE and state.dtype != torch.float64:
             state.widen(judge)
-        check = done + max(_FIRST_CHECK, done // 3)
+        check = done + max(_NEXT_CHECK, done // 3)
     slope = judge.difference(value.reshape(*judge.nodes, -1))
     return value, judge.parts(linked & (slope.abs() <= _TIE)), gap
 

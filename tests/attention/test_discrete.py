@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_explained():
         mechanism("softmax")(scores, values, mask=torch.ones(2, 11, dtype=torch.bool))
     with pytest.raises(UnknownName, match="mechanism: expected a known name, got 'tvmx'; did you mean 'tvmax'"):
         mechanism("tvmx")
-    with pytest.raises(UnknownName, match="option of tvmax: .*got 'smoothnes'; did you mean 'smoothness'"):
+    with pytest.raises(UnknownName, match=r"option of tvmax: .*got 'smoothnes'; did you mean 'smoothness'"):
         mechanism("tvmax", smoothnes=1)
 
 

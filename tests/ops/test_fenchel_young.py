@@ -74,5 +74,5 @@ def test_wrong_input_is_explained():
         fenchel_young_loss(draw(3), draw(3), "softmx")
     with pytest.raises(ShapeError, match=r"expected a target of the scores' shape \(3,\), got \(4,\)"):
         fenchel_young_loss(draw(3), draw(4), "softmax")
-    with pytest.raises(TypeError, match="expected edges, got none; pass functools.partial"):
+    with pytest.raises(TypeError, match=r"expected edges, got none; pass functools\.partial"):
         fenchel_young_loss(draw(3), draw(3), gfusedmax)
