@@ -1,0 +1,41 @@
+"""Metrics: pure functions, and what adds them up over a split."""
+
+from foveate.metrics.looks import LookMetrics
+from foveate.metrics.maps import (
+    centre_maps,
+    components,
+    connected_regions,
+    mass_inside,
+    pointing,
+    random_maps,
+    spearman,
+    support_area,
+    uniform_maps,
+)
+from foveate.metrics.means import Means
+from foveate.metrics.vqa import AnswerAccuracy, choose_answers, groups_of, lenient_accuracy, official_accuracy
+
+METRICS: dict[str, type] = {
+    "answers": AnswerAccuracy,
+    "looks": LookMetrics,
+}
+
+__all__ = [
+    "METRICS",
+    "AnswerAccuracy",
+    "LookMetrics",
+    "Means",
+    "centre_maps",
+    "choose_answers",
+    "components",
+    "connected_regions",
+    "groups_of",
+    "lenient_accuracy",
+    "mass_inside",
+    "official_accuracy",
+    "pointing",
+    "random_maps",
+    "spearman",
+    "support_area",
+    "uniform_maps",
+]

@@ -1,0 +1,153 @@
+"""MCAN against a second reading of its description, written with other parts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from foveate.attention import MECHANISMS, mechanism
+from foveate.data.features import ImageFeatures
+from foveate.encoders import ConvEncoder, StoredFeatures, TextEncoder
+from foveate.models import MCAN
+
+
+def tiny(attend: str = "softmax", *, dropout: float = 0.0, **options: int) -> MCAN:
+    torch.manual_seed(0)
+    text = TextEncoder(20, word_dim=6, hidden=16)
+    return MCAN(
+        text, StoredFeatures(10), mechanism(attend), answers=5, dropout=dropout, **{"heads": 4, "layers": 2, **options}
+    )
+
+
+def inputs(B: int = 3, N: int = 6, T: int = 7) -> tuple[ImageFeatures, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    mask = torch.arange(T)[None] < torch.tensor([T, 4, 1])[:B, None]
+    return ImageFeatures(torch.randn(B, N, 10), grid=(2, 3)), torch.randint(4, 20, (B, T)), mask
+
+
+def test_small_setting_has_the_published_number_of_parameters() -> None:
+    model = MCAN(TextEncoder(100, hidden=512), StoredFeatures(2048), mechanism("softmax"), answers=3129)
+    count = sum(p.numel() for p in model.parameters()) - model.text.words.weight.numel()
+    assert count == 51_640_891  # 51.6 million
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_attention_adds_no_parameters(name: str) -> None:
+    assert sum(p.numel() for p in tiny(name).parameters()) == sum(p.numel() for p in tiny().parameters())
+
+
+# --- a second reading of Yu et al. 2019, one question at a time, without masks: padding is cut off instead
+
+
+def norm(x: torch.Tensor, weights: nn.LayerNorm) -> torch.Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return weights.weight * centred / (centred.square().mean(-1, keepdim=True) + 1e-6).sqrt() + weights.bias
+
+
+def affine(x: torch.Tensor, layer: nn.Linear) -> torch.Tensor:
+    return x @ layer.weight.T + layer.bias
+
+
+def heads(queries: torch.Tensor, keys: torch.Tensor, layer: nn.Module) -> torch.Tensor:
+    """Queries (Q, D) read keys (N, D), one head after the other."""
+    D = queries.shape[-1]
+    q, k, v = (
+        x @ layer.in_proj_weight[i * D : (i + 1) * D].T + layer.in_proj_bias[i * D : (i + 1) * D]
+        for i, x in enumerate((queries, keys, keys))
+    )
+    size, parts = D // layer.heads, []
+    for m in range(layer.heads):
+        own = slice(m * size, (m + 1) * size)
+        weights = torch.softmax(q[:, own] @ k[:, own].T / math.sqrt(size), -1)
+        parts.append(weights @ v[:, own])
+    return affine(torch.cat(parts, -1), layer.out_proj)
+
+
+def feed(x: torch.Tensor, layer: nn.Sequential) -> torch.Tensor:
+    return affine(affine(x, layer[0]).clamp(min=0), layer[3])
+
+
+def flat(x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
+    scores = affine(affine(x, layer.scores[0]).clamp(min=0), layer.scores[3])[:, 0]
+    return affine(torch.softmax(scores, 0) @ x, layer.out)
+
+
+def slow_scores(model: MCAN, features: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    y = model.text.recurrent(model.text.words(tokens)[None])[0][0]
+    for layer in model.encoder:
+        y = norm(y + heads(y, y, layer.attend), layer.joins[0].norm)
+        y = norm(y + feed(y, layer.forward_layer), layer.joins[1].norm)
+    x = affine(features, model.features)
+    for layer in model.decoder:
+        x = norm(x + heads(x, x, layer.attend), layer.joins[0].norm)
+        x = norm(x + heads(x, y, layer.attend_words), layer.joins[1].norm)
+        x = norm(x + feed(x, layer.forward_layer), layer.joins[2].norm)
+    return affine(norm(flat(y, model.flat_question) + flat(x, model.flat_image), model.norm), model.answers)
+
+
+def test_equals_the_second_reading() -> None:
+    model = tiny(layers=3).double().eval()
+    features, tokens, mask = inputs()
+    features = ImageFeatures(features.values.double(), features.grid)
+    scores = model(_as_is(model, features), tokens, mask).scores
+    for b in range(3):
+        slow = slow_scores(model, features.values[b], tokens[b, : int(mask[b].sum())])
+        torch.testing.assert_close(scores[b], slow, rtol=1e-5, atol=1e-5)
+
+
+def _as_is(model: MCAN, features: ImageFeatures) -> ImageFeatures:
+    """Keep doubles: the stored encoder returns float32."""
+    model.image.forward = lambda x: x
+    return features
+
+
+def test_masked_words_and_locations_have_no_influence() -> None:
+    model = tiny().eval()
+    features, tokens, mask = inputs()
+    seen = torch.tensor([[True] * 6, [True] * 4 + [False] * 2, [True] * 2 + [False] * 4])
+    grid = torch.tensor([[2, 3], [2, 2], [1, 2]])
+    first = model(ImageFeatures(features.values, grid, seen), tokens, mask)
+    noise = ImageFeatures(torch.where(seen[..., None], features.values, 99.0), grid, seen)
+    second = model(noise, torch.where(mask, tokens, 3), mask)
+    torch.testing.assert_close(first.scores, second.scores)
+    alone = model(ImageFeatures(features.values[1:2, :4], (2, 2)), tokens[1:2, :4], mask[1:2, :4])
+    torch.testing.assert_close(first.scores[1:2], alone.scores, rtol=1e-4, atol=1e-5)
+
+
+def test_every_attention_is_returned() -> None:
+    answered = tiny().eval()(*inputs())
+    assert answered.scores.shape == (3, 5)
+    assert answered.image[-1].map().shape == (3, 2, 3)
+    assert answered.question[-1].weights.shape == (3, 7)
+    shapes = {name: [tuple(a.weights.shape) for a in layers] for name, layers in answered.layers.items()}
+    assert shapes == {"question": [(3, 4, 7, 7)] * 2, "image": [(3, 4, 6, 6)] * 2, "guided": [(3, 4, 6, 7)] * 2}
+
+
+def test_only_the_attention_handed_in_changes_the_reading() -> None:
+    softmax, tvmax = tiny("softmax").eval(), tiny("tvmax").eval()
+    tvmax.load_state_dict(softmax.state_dict())
+    a, b = softmax(*inputs()), tvmax(*inputs())
+    torch.testing.assert_close(a.question[0].weights, b.question[0].weights)
+    torch.testing.assert_close(a.layers["image"][1].weights, b.layers["image"][1].weights)
+    assert not torch.allclose(a.image[0].weights, b.image[0].weights)
+
+
+def test_questions_share_a_picture() -> None:
+    model, (features, tokens, mask) = tiny().eval(), inputs()
+    index = torch.tensor([1, 1, 0])
+    shared = model(features, tokens, mask, index).scores
+    torch.testing.assert_close(shared, model(ImageFeatures(features.values[index], features.grid), tokens, mask).scores)
+
+
+def test_reads_pictures_and_drops_only_in_training() -> None:
+    text = TextEncoder(20, word_dim=6, hidden=16)
+    model = MCAN(text, ConvEncoder((8, 8), size=16), mechanism("softmax"), answers=5, heads=2, layers=1, dropout=0.5)
+    _, tokens, mask = inputs()
+    pictures = torch.randn(3, 3, 16, 16)
+    assert model(pictures, tokens, mask).image[0].grid == (4, 4)
+    assert not torch.equal(model(pictures, tokens, mask).scores, model(pictures, tokens, mask).scores)
+    model.eval()
+    assert torch.equal(model(pictures, tokens, mask).scores, model(pictures, tokens, mask).scores)
