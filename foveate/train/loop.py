@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ LOG_STEPS = 20
 NAMED = 8
 
 
-class Interrupted(FoveateError):
+class Interrupted(KeyboardInterrupt):
     """Somebody asked to stop; everything is saved."""
 
 
@@ -187,14 +187,16 @@ class _Trainer:
         self.stream = read_batches(self.task, self.train, numbers, self.training.workers)
         while True:
             if self._evaluation_due():
-                self._evaluate()
+                with self.tally.paused():
+                    self._evaluate()
             if self.step >= self.total or self._is_patience_over():
                 return self.history
             done = self._take_step(wish)
             self.step += 1
             self._tell(done)
             if done.stop or done.save or self._at_epoch_end() or self.step == self.total:
-                self._save()
+                with self.tally.paused():
+                    self._save()
             if done.stop and self.step < self.total:
                 raise Interrupted(
                     f"train: stopped after step {self.step} of {self.total}, everything is saved in {self.folder}"
@@ -316,6 +318,13 @@ class _Tally:
         self.sums.update({"loss": done.loss, "norm": done.norm, **done.parts})
         self.steps += 1
         self.examples += done.examples
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count the time of the body."""
+        start = time.perf_counter()
+        yield
+        self.since += time.perf_counter() - start
 
     def means(self) -> dict[str, float]:
         """The means, and how many examples a second were seen."""

@@ -1,0 +1,8 @@
+"""`python -m foveate` is the command line."""
+
+import sys
+
+from foveate.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

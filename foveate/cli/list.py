@@ -1,0 +1,69 @@
+"""`foveate list`: what is in the tables."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from typing import Annotated, Any
+
+import tyro
+
+from foveate.cli.tables import print_table
+from foveate.registry import lookup
+
+TABLES: dict[str, str] = {
+    "transforms": "foveate.ops:TRANSFORMS",
+    "mechanisms": "foveate.attention:MECHANISMS",
+    "encoders": "foveate.encoders:ENCODERS",
+    "models": "foveate.models:MODELS",
+    "datasets": "foveate.data:DATASETS",
+    "tasks": "foveate.tasks:TASKS",
+    "recipes": "foveate.recipes:RECIPES",
+}
+
+
+def list_tables(table: Annotated[str | None, tyro.conf.Positional] = None) -> None:
+    """Show what there is.
+
+    Args:
+        table: transforms, mechanisms, encoders, models, datasets, tasks or recipes; all when absent.
+    """
+    for name in [table] if table else TABLES:
+        module, _, attribute = lookup("list", name, TABLES).partition(":")
+        rows: Mapping[str, Any] = getattr(import_module(module), attribute)
+        print_table(name, ("name", "what it is"), [(key, tell(key, row)) for key, row in rows.items()])
+
+
+def tell(name: str, row: Any) -> str:
+    """A row in words: its own summary, what a recipe says about itself, its plain fields, or its first line.
+
+    >>> from foveate.ops import TRANSFORMS
+    >>> tell("softmax", TRANSFORMS["softmax"])
+    'dense: every location counts (the usual one)'
+    """
+    if hasattr(row, "summary"):
+        return f"{row.summary} ({row.reference})" if getattr(row, "reference", "") else row.summary
+    if is_dataclass(row) and not isinstance(row, type):
+        return "; ".join(
+            _plain(field.name, getattr(row, field.name)) for field in fields(row) if _is_told(row, field.name)
+        )
+    if inspect.isfunction(row) and not inspect.signature(row).parameters:
+        return getattr(row(), "about", "") or _first_line(row)
+    return _first_line(row)
+
+
+def _plain(name: str, value: Any) -> str:
+    if value is True:
+        return name
+    return f"{name} {', '.join(map(str, value)) if isinstance(value, tuple) else value}"
+
+
+def _is_told(row: Any, name: str) -> bool:
+    value = getattr(row, name)
+    return bool(value) and not callable(value)
+
+
+def _first_line(row: Callable[..., Any]) -> str:
+    return (inspect.getdoc(row) or "").partition("\n")[0]
