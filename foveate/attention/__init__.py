@@ -3,14 +3,43 @@
 from functools import partial
 
 from foveate.attention.attended import Attended, Grid
+from foveate.attention.continuous import ContinuousAttention
 from foveate.attention.discrete import DiscreteAttention
-from foveate.attention.mechanism import Mechanism, mechanism
+from foveate.attention.fits import ChooseMixture, Fit, MatchMoments, SparseMixture, SplitMixture
+from foveate.attention.mechanism import Mechanism, continuous, mechanism
 from foveate.attention.multihead import MultiheadAttention
 from foveate.ops import TRANSFORMS
 
+_THESIS, _PAPER = "Farinhas 2021", "Farinhas et al. 2021"
 MECHANISMS: dict[str, Mechanism] = {
-    name: Mechanism(partial(DiscreteAttention, name), row.summary, row.reference, needs_grid=row.axes == 2)
-    for name, row in TRANSFORMS.items()
+    **{
+        name: Mechanism(partial(DiscreteAttention, name), row.summary, row.reference, needs_grid=row.axes == 2)
+        for name, row in TRANSFORMS.items()
+    },
+    "continuous-softmax": continuous(MatchMoments, "one Gaussian", f"{_THESIS}, §4.2", family="gaussian"),
+    "continuous-sparsemax": continuous(
+        MatchMoments, "one ellipse, zero outside", f"{_THESIS}, §4.3", family="truncated-paraboloid"
+    ),
+    "continuous-entmax": continuous(
+        MatchMoments, "between the two, by alpha", "the family of both", family="beta-gaussian", alpha=1.5
+    ),
+    "multimodal": continuous(ChooseMixture, "a mixture, K chosen for each example", f"{_PAPER}, §4-5"),
+    "k-mca": continuous(SplitMixture, "a mixture of K components", f"{_THESIS}, §6.3"),
+    "multimodal-sparse": continuous(SparseMixture, "a mixture whose components die by themselves", "their future work"),
 }
 
-__all__ = ["MECHANISMS", "Attended", "DiscreteAttention", "Grid", "Mechanism", "MultiheadAttention", "mechanism"]
+__all__ = [
+    "MECHANISMS",
+    "Attended",
+    "ChooseMixture",
+    "ContinuousAttention",
+    "DiscreteAttention",
+    "Fit",
+    "Grid",
+    "MatchMoments",
+    "Mechanism",
+    "MultiheadAttention",
+    "SparseMixture",
+    "SplitMixture",
+    "mechanism",
+]

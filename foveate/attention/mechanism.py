@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from inspect import signature
 from typing import Any
 
 from torch import nn
 
+from foveate.attention.continuous import ContinuousAttention
+from foveate.attention.fits import Fit
+from foveate.errors import UnknownName
 from foveate.registry import lookup
 
 
@@ -30,6 +34,22 @@ class Mechanism:
     continuous: bool = False
 
 
+def continuous(fit: type[Fit], summary: str, reference: str, **fixed: Any) -> Mechanism:
+    """The row of a continuous mechanism: its options are those of the fit and those of `ContinuousAttention`."""
+
+    def build(**options: Any) -> nn.Module:
+        known = {field.name for field in fields(fit)}  # type: ignore[arg-type]
+        of_fit = {key: value for key, value in options.items() if key in known}
+        rest = {key: value for key, value in options.items() if key not in known}
+        outer = set(signature(ContinuousAttention).parameters) - {"fit"}
+        for option in rest:
+            if option not in outer:
+                raise UnknownName("option of a continuous mechanism", option, known | outer)
+        return ContinuousAttention(fit(**(fixed | of_fit)), **rest)
+
+    return Mechanism(build, summary, reference, continuous=True)
+
+
 def mechanism(name: str, **options: Any) -> nn.Module:
     """An attention by name; every one is called as `attend(scores, values, grid=None, mask=None) -> Attended`.
 
@@ -47,10 +67,4 @@ def mechanism(name: str, **options: Any) -> nn.Module:
     """
     from foveate.attention import MECHANISMS
 
-    row = lookup("mechanism", name, MECHANISMS)
-    try:
-        return row.build(**options)
-    except TypeError as error:
-        if "unexpected keyword" not in str(error):
-            raise
-        raise TypeError(f"mechanism: expected options of {name!r}, got {sorted(options)}; {error}") from None
+    return lookup("mechanism", name, MECHANISMS).build(**options)

@@ -1,5 +1,8 @@
 """The mathematics: pure functions of tensors."""
 
+from foveate.ops.basis import Basis, GaussianBasis, TruncatedParaboloidBasis
+from foveate.ops.beta_gaussian import BetaGaussian
+from foveate.ops.density import Density, Ellipses
 from foveate.ops.fenchel_young import (
     chain_variation,
     fenchel_young_loss,
@@ -10,8 +13,12 @@ from foveate.ops.fenchel_young import (
     tsallis,
 )
 from foveate.ops.fused import fusedmax, gfusedmax, tvmax
+from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_variance
+from foveate.ops.mixture import Mixture, MixtureFit, fit_mixture, select_mixture
+from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.ops.resample import resample_map
+from foveate.ops.ridge import ridge_coefficients
 from foveate.ops.simplex import entmax, softmax, sparsemax
 from foveate.ops.total_variation import (
     TVSolution,
@@ -34,20 +41,41 @@ TRANSFORMS: dict[str, Transform] = {
     "gfusedmax": Transform(gfusedmax, graph_variation, "sparse, in parts of any graph", _FUSED, needs_edges=True),
 }
 
+DENSITIES: dict[str, type[Density]] = {
+    "gaussian": Gaussian,
+    "truncated-paraboloid": TruncatedParaboloid,
+    "beta-gaussian": BetaGaussian,
+    "mixture": Mixture,
+}
+
 __all__ = [
+    "DENSITIES",
     "TRANSFORMS",
+    "Basis",
+    "BetaGaussian",
+    "Density",
+    "Ellipses",
+    "Gaussian",
+    "GaussianBasis",
+    "Mixture",
+    "MixtureFit",
     "TVSolution",
     "Transform",
+    "TruncatedParaboloid",
+    "TruncatedParaboloidBasis",
     "cell_centres",
     "cell_variance",
     "entmax",
     "fenchel_young_loss",
+    "fit_mixture",
     "fusedmax",
     "gfusedmax",
     "prox_tv1d",
     "prox_tv2d",
     "prox_tv_graph",
     "resample_map",
+    "ridge_coefficients",
+    "select_mixture",
     "softmax",
     "solve_tv1d",
     "solve_tv2d",

@@ -112,3 +112,23 @@ def canvas_places(grid: Tensor, N: int, W: int) -> tuple[Tensor, Tensor]:
     real = n < rows * columns
     columns = columns.clamp(min=1)
     return torch.where(real, (n // columns) * W + n % columns, 0), real
+
+
+def ragged_centres(grid: Tensor, N: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Cell centres of images with different grids: each in the row order of its own grid, padded at the end.
+
+    Args:
+        grid: (B, 2) rows and columns of each image.
+        N: locations an image, padding included; what stands at padding is below the picture.
+
+    Returns:
+        (B, N, 2) points (x, y).
+
+    >>> ragged_centres(torch.tensor([[1, 2]]), 2).tolist()
+    [[[0.25, 0.5], [0.75, 0.5]]]
+    """
+    rows, columns = grid.clamp(min=1).to(dtype or torch.get_default_dtype())[..., None].unbind(-2)
+    n = torch.arange(N, device=grid.device)
+    x = (n % columns + 0.5) / columns
+    y = (torch.div(n, columns, rounding_mode="floor") + 0.5) / rows
+    return torch.stack([x, y], dim=-1)

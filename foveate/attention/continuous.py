@@ -1,0 +1,118 @@
+"""Attention with a density over the picture instead of weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foveate.attention.attended import Attended, Grid
+from foveate.attention.discrete import DiscreteAttention
+from foveate.attention.fits import Fit
+from foveate.attention.shapes import check_inputs, mask_beside
+from foveate.ops.basis import Basis, GaussianBasis
+from foveate.ops.density import Density
+from foveate.ops.grid import cell_centres, cell_centres_1d, ragged_centres
+from foveate.ops.ridge import ridge_coefficients
+
+
+class ContinuousAttention(nn.Module):
+    """Fit a density to discrete weights and take the expectation of a value function under it.
+
+    c = Σ_j B_j E_p[ψ_j(t)],  p = fit(transform(z)),  B the ridge regression of the values on the basis ψ
+
+    Args:
+        fit: how weights become a density.
+        transform: from scores to the weights that are fitted, a name in TRANSFORMS.
+        basis: of the value function; one that suits the grid when absent (`GaussianBasis.for_grid`).
+        penalty, padding: of the ridge regression; the thesis uses 0.01 and padding, paper 000 no padding.
+
+    In one dimension (text, audio) the grid is (N,), or absent.
+
+    Reference: Farinhas 2021, algorithms 1 and 2; Farinhas et al. 2021, §3.
+
+    >>> from foveate.attention.fits import MatchMoments
+    >>> attend = ContinuousAttention(MatchMoments())
+    >>> out = attend(torch.zeros(1, 49), torch.ones(1, 49, 3), grid=(7, 7))
+    >>> out.context.shape, bool((out.density.mean - 0.5).abs().max() < 1e-6)
+    (torch.Size([1, 3]), True)
+    """
+
+    def __init__(
+        self,
+        fit: Fit,
+        *,
+        transform: str = "softmax",
+        basis: Basis | None = None,
+        penalty: float = 0.01,
+        padding: bool = False,
+    ) -> None:
+        super().__init__()
+        self.fit, self.basis, self.penalty, self.padding = fit, basis, penalty, padding
+        self.transform = DiscreteAttention(transform)
+
+    def forward(self, scores: Tensor, values: Tensor, grid: Grid | None = None, mask: Tensor | None = None) -> Attended:
+        """Attend with scores (B, ..., N) to values (B, N, D) on a grid, where mask (B, N) is True."""
+        grid = (scores.shape[-1],) if grid is None else grid
+        check_inputs("continuous attention", scores, values, grid, mask)
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        if isinstance(grid, Tensor):
+            real = torch.arange(scores.shape[-1], device=scores.device) < grid.prod(-1, keepdim=True)
+            mask = real if mask is None else real & mask
+        weights = self.transform.weigh(scores.to(wide), grid, mask)
+        density = self.fit(weights, _positions(weights, grid), mask_beside(weights, mask), training=self.training)
+        context = self._read(density, values.to(wide), grid, mask)
+        context = torch.where(weights.sum(-1, keepdim=True) > 0, context, 0)
+        return Attended(context.to(values.dtype), weights.to(scores.dtype), density, grid, mask)
+
+    def _read(self, density: Density, values: Tensor, grid: Grid, mask: Tensor | None) -> Tensor:
+        """Expectation of the value function; images with different grids each get the basis of their own."""
+        if not isinstance(grid, Tensor):
+            return self._expect(density, values, tuple(grid), mask)
+        shapes, group = torch.unique(grid, dim=0, return_inverse=True)
+        if len(shapes) == 1:
+            return self._expect(density, values, shapes[0], mask)
+        parts = [(group == g).nonzero()[:, 0] for g in range(len(shapes))]
+        read = [
+            self._expect(_rows(density, rows), values[rows], shape, None if mask is None else mask[rows])
+            for rows, shape in zip(parts, shapes, strict=True)
+        ]
+        return torch.cat(read)[torch.cat(parts).argsort()]
+
+    def _expect(self, density: Density, values: Tensor, cells: tuple[int, ...] | Tensor, mask: Tensor | None) -> Tensor:
+        sizes = [int(n) for n in cells]
+        n = math.prod(sizes)
+        mask = None if mask is None or bool(mask[:, :n].all()) else mask[:, :n]
+        basis = GaussianBasis.for_grid(*sizes) if self.basis is None else self.basis
+        coefficients = ridge_coefficients(values[:, :n], basis, sizes, self.penalty, self.padding, mask)
+        expectations = density.expect(basis).to(values.dtype)
+        B, J, D = coefficients.shape
+        return (expectations.reshape(B, -1, J) @ coefficients).reshape(*expectations.shape[:-1], D)
+
+    def extra_repr(self) -> str:
+        """The fit and the basis, for print."""
+        return f"fit={self.fit}, padding={self.padding}"
+
+
+def _positions(weights: Tensor, grid: Grid) -> Tensor:
+    """Cell centres of the locations: (N, d), or (B, ..., N, 2) where the grids differ."""
+    if isinstance(grid, Tensor):
+        points = ragged_centres(grid, weights.shape[-1], dtype=weights.dtype).to(weights.device)
+        return points.reshape(len(grid), *[1] * (weights.ndim - 2), *points.shape[1:]).expand(*weights.shape, 2)
+    make: Any = cell_centres_1d if len(grid) == 1 else cell_centres
+    return make(*grid, dtype=weights.dtype, device=weights.device)
+
+
+def _rows(density: Density, rows: Tensor) -> Density:
+    """The density of some examples of the batch."""
+    assert is_dataclass(density)
+    parts = {field.name: getattr(density, field.name) for field in fields(density)}
+    chosen = {
+        name: _rows(part, rows) if isinstance(part, Density) else part[rows]
+        for name, part in parts.items()
+        if isinstance(part, (Tensor, Density))
+    }
+    return replace(density, **chosen)

@@ -1,0 +1,155 @@
+"""How discrete weights become a density: the part that makes one continuous attention differ from another."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from foveate.ops.beta_gaussian import BetaGaussian
+from foveate.ops.density import Density
+from foveate.ops.gaussian import Gaussian
+from foveate.ops.mixture import Family, fit_mixture, select_mixture
+from foveate.ops.moments import Floor
+from foveate.ops.paraboloid import TruncatedParaboloid
+from foveate.registry import lookup
+
+FAMILIES: dict[str, type[Gaussian] | type[TruncatedParaboloid] | type[BetaGaussian]] = {
+    "gaussian": Gaussian,
+    "truncated-paraboloid": TruncatedParaboloid,
+    "beta-gaussian": BetaGaussian,
+}
+
+
+class Fit(ABC):
+    """Turns weights into a density; a frozen dataclass of options."""
+
+    @abstractmethod
+    def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
+        """The density for weights (B, ..., N) at positions (N, d) or (B, ..., N, d)."""
+
+
+@dataclass(frozen=True)
+class MatchMoments(Fit):
+    """The member of a family with the mean and covariance of the weights (Farinhas 2021, algorithm 2).
+
+    Attributes:
+        family: a name in FAMILIES.
+        floor: "cell", or a number (1e-6 in the papers); see `foveate.ops.moments`.
+        alpha: of the beta-Gaussian, 1 < alpha <= 2; None for the other families.
+    """
+
+    family: str = "gaussian"
+    floor: Floor = "cell"
+    alpha: float | None = None
+
+    def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
+        options = {} if self.alpha is None else {"alpha": self.alpha}
+        return lookup("family", self.family, FAMILIES).from_weights(weights, positions, mask, self.floor, **options)
+
+
+@dataclass(frozen=True)
+class ChooseMixture(Fit):
+    """Training: a mixture whose K is drawn for the batch; evaluation: K chosen for each example (Farinhas et al. 2021).
+
+    Attributes:
+        max_components: the largest K.
+        penalty: λ of the choice; see `fv.select_mixture`.
+        restarts, iterations: of evaluation.
+        training_iterations: EM steps in training.
+        floor, family: as in `fv.fit_mixture`; the family by name.
+    """
+
+    max_components: int = 4
+    penalty: float = 0.3
+    restarts: int = 3
+    iterations: int = 10
+    training_iterations: int = 5
+    floor: Floor = "cell"
+    family: str = "gaussian"
+
+    def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
+        family = _family(self.family)
+        if not training:
+            return select_mixture(
+                weights,
+                positions,
+                self.max_components,
+                self.penalty,
+                self.restarts,
+                self.iterations,
+                self.floor,
+                mask,
+                family=family,
+            ).mixture
+        draw, seed = torch.randint(self.max_components, ()), torch.randint(2**31, ())
+        return fit_mixture(
+            weights,
+            positions,
+            int(draw) + 1,
+            self.training_iterations,
+            mask=mask,
+            generator=torch.Generator().manual_seed(int(seed)),
+            floor=self.floor,
+            family=family,
+        ).mixture
+
+
+@dataclass(frozen=True)
+class SplitMixture(Fit):
+    """K-MCA: a fixed number of components, started by splitting the picture (Farinhas 2021, §6.3).
+
+    Attributes:
+        components: K.
+        iterations: EM steps; 2 for two components and 5 for more when absent, as in the thesis.
+        floor, family: as in `fv.fit_mixture`; the family by name.
+    """
+
+    components: int = 2
+    iterations: int | None = None
+    floor: Floor = "cell"
+    family: str = "gaussian"
+
+    def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
+        steps = self.iterations or (2 if self.components <= 2 else 5)
+        family = _family(self.family)
+        return fit_mixture(
+            weights, positions, self.components, steps, start="split", mask=mask, floor=self.floor, family=family
+        ).mixture
+
+
+@dataclass(frozen=True)
+class SparseMixture(Fit):
+    """Mixing weights by sparsemax: components die by themselves, so K varies without a choice of model.
+
+    The starts are spread over the weights: parts of a symmetric map, all alike, would never compete.
+
+    Attributes:
+        max_components: components at the start.
+        iterations, floor, family: as in `fv.fit_mixture`; the family by name.
+    """
+
+    max_components: int = 4
+    iterations: int = 10
+    floor: Floor = "cell"
+    family: str = "gaussian"
+
+    def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
+        return fit_mixture(
+            weights,
+            positions,
+            self.max_components,
+            self.iterations,
+            start="spread",
+            mask=mask,
+            floor=self.floor,
+            family=_family(self.family),
+            sparse_components=True,
+        ).mixture
+
+
+def _family(name: str) -> Family:
+    return lookup("family", name, FAMILIES) if name != "beta-gaussian" else partial(BetaGaussian, alpha=1.5)
