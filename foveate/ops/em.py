@@ -110,7 +110,7 @@ def match_parts(points: Points, joint: Tensor, otherwise: State) -> State:
 
 
 class _Grid(NamedTuple):
-    """The points, axis by axis, with the axes of restarts and components."""
+    """The points, axis by axis, and the upper triangle of F, with the axes of restarts and components."""
 
     weights: Tensor
     axes: list[Tensor]
@@ -119,10 +119,11 @@ class _Grid(NamedTuple):
     @classmethod
     def of(cls, points: Points) -> _Grid:
         axes = points.positions.detach().unbind(-1)
+        diagonal = [floor[..., None, None, None] for floor in points.floor.unbind(-1)]
         return cls(
             points.weights[:, None, None, :],
             [axis.contiguous() if axis.ndim == 1 else axis[:, None, None, :] for axis in axes],
-            [floor[..., None, None, None] for floor in points.floor.unbind(-1)],
+            [diagonal[i] if i == j else torch.zeros_like(diagonal[i]) for i, j in _pairs(len(axes))],
         )
 
 
@@ -145,7 +146,7 @@ class _Gaussians(NamedTuple):
         return State(self.log_weight.squeeze(-1), torch.cat(self.mean, dim=-1), covariance)
 
     def centre(self, grid: _Grid) -> list[Tensor]:
-        """Coordinates about the means as constants: neither step depends on the point they are taken about."""
+        """Coordinates about the means, without a gradient."""
         return [axis - mean.detach() for axis, mean in zip(grid.axes, self.mean, strict=True)]
 
 
@@ -155,81 +156,87 @@ def _pairs(d: int) -> list[tuple[int, int]]:
 
 def _log_joint(current: _Gaussians, centred: list[Tensor], grid: _Grid) -> Tensor:
     """Logarithm of every term of ℓ, less the power of 2π, as a polynomial in the centred coordinates (B, R, K, N)."""
-    precision, determinant = _invert(current.covariance)
-    energy = determinant.log()
-    for p, floor in zip((precision[0], precision[-1]), grid.floor, strict=False):
-        energy = torch.addcmul(energy, p, floor)
-    slopes: list[Tensor | None] = [None] * len(centred)
-    if current.mean[0].requires_grad or is_tracing():
-        # u − δ with δ = 0: what the constant centre hides from the gradient
-        shift = [mean - mean.detach() for mean in current.mean]
-        products = _multiply(precision, shift)
-        energy = sum((s * x for s, x in zip(products, shift, strict=True)), energy)
-        slopes = [*products]
-    squares = [-0.5 * p if i == j else -p for p, (i, j) in zip(precision, _pairs(len(centred)), strict=True)]
-    return _evaluate(torch.add(current.log_weight, energy, alpha=-0.5), slopes, squares, centred)
+    squares, determinant = _negative_half_inverse(current.covariance)
+    constant = torch.add(current.log_weight, determinant.log(), alpha=-0.5)
+    for n, (i, j) in enumerate(_pairs(len(centred))):
+        constant = torch.addcmul(constant, squares[n], grid.floor[n]) if i == j else constant
+    return _evaluate(constant, [None] * len(centred), squares, current.mean, centred)
 
 
 def _maximise(
     joint: Tensor, centred: list[Tensor], previous: _Gaussians, grid: _Grid, mixing: Mixing | None
 ) -> _Gaussians:
-    mass, *moments = _sum_moments(joint, centred)
+    mass, *moments = _sum_moments(joint, [mean.detach() for mean in previous.mean], centred)
     weight = mass if mixing is None else mixing(mass.squeeze(-1)).unsqueeze(-1)
-    alive = torch.minimum(mass, weight) > LEAST_MASS
-    inverse = torch.where(alive, mass, math.inf).reciprocal()
+    dead = (mass if mixing is None else torch.minimum(mass, weight)) <= LEAST_MASS
+    inverse = mass.masked_fill(dead, math.inf).reciprocal()
     first = [moment * inverse for moment in moments[: len(centred)]]
     covariance = []
     for n, (i, j) in enumerate(_pairs(len(centred))):
-        base = torch.where(alive, grid.floor[i] if i == j else 0.0, previous.covariance[n])
+        base = torch.where(dead, previous.covariance[n], grid.floor[n])
         about_mean = torch.addcmul(base, first[i], first[j], value=-1)
         covariance.append(torch.addcmul(about_mean, moments[len(centred) + n], inverse))
     mean = [old.detach() + step for old, step in zip(previous.mean, first, strict=True)]
-    log_weight = torch.where(alive, torch.where(alive, weight, 1.0).log(), -math.inf)
+    log_weight = weight.masked_fill(dead, 1.0).log().masked_fill(dead, -math.inf)
     return _Gaussians(log_weight, mean, covariance)
 
 
-def _invert(matrix: list[Tensor]) -> tuple[list[Tensor], Tensor]:
-    """Inverse (upper triangle), determinant of 1 x 1 or 2 x 2 matrices, by elimination: keeps a thin one's digits."""
+def _negative_half_inverse(matrix: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """`−½ Σ⁻¹` as the coefficients of u_i u_j (i ≤ j) and the determinant of Σ, d = 1 or 2, by elimination."""
     if len(matrix) == 1:
-        return [matrix[0].reciprocal()], matrix[0]
+        return [-0.5 * matrix[0].reciprocal()], matrix[0]
     a, b, c = matrix
     slope = b / a
     rest = torch.addcmul(c, slope, b, value=-1)
-    last = rest.reciprocal()
-    cross = slope * last
-    return [torch.addcmul(a.reciprocal(), slope, cross), -cross, last], a * rest
-
-
-def _multiply(matrix: list[Tensor], vector: list[Tensor]) -> list[Tensor]:
-    if len(vector) == 1:
-        return [matrix[0] * vector[0]]
-    (a, b, c), (x, y) = matrix, vector
-    return [a * x + b * y, b * x + c * y]
+    cross = slope / rest
+    return [torch.addcmul(-0.5 * a.reciprocal(), slope, cross, value=-0.5), cross, -0.5 * rest.reciprocal()], a * rest
 
 
 def _evaluate(
-    constant: Tensor, slopes: Sequence[Tensor | None], squares: Sequence[Tensor], centred: Sequence[Tensor]
+    constant: Tensor,
+    slopes: Sequence[Tensor | None],
+    squares: Sequence[Tensor],
+    means: Sequence[Tensor],
+    centred: Sequence[Tensor],
 ) -> Tensor:
-    """`constant + Σ_i slopes_i u_i + Σ_{i≤j} squares_ij u_i u_j` at every point; a slope None is zero."""
-    arguments: tuple[Any, ...] = (len(centred), constant, *slopes, *squares, *centred)
-    if is_tracing() or any(isinstance(x, Tensor) and x.requires_grad for x in arguments[1:]):
-        return _Polynomial.apply(*arguments)
-    return _Polynomial.forward(*arguments)
+    """`constant + Σ_i slopes_i u_i + Σ_{i≤j} squares_ij u_i u_j` at every point; a slope None is zero.
+
+    The u are `centred`, which hold the values of `x − means` and no gradient; the gradient goes to the means.
+    """
+    inputs: tuple[Any, ...] = (len(centred), constant, *slopes, *squares, *means, *centred)
+    if is_tracing() or any(x.requires_grad for x in (constant, *means)):
+        return _Polynomial.apply(*inputs)
+    return _Polynomial.forward(*inputs)
 
 
-def _sum_moments(joint: Tensor, centred: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Sums over the points of `joint` times 1, u_i and u_i u_j (i ≤ j)."""
-    if is_tracing() or joint.requires_grad:
-        return _Moments.apply(joint, *centred)
-    return _Moments.forward(joint, *centred)
+def _sum_moments(joint: Tensor, means: Sequence[Tensor], centred: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Sums over the points of `joint` times 1, u_i and u_i u_j (i ≤ j), where u is as in `_evaluate`."""
+    inputs: tuple[Any, ...] = (len(centred), joint, *means, *centred)
+    if is_tracing() or any(x.requires_grad for x in (joint, *means)):
+        return _Moments.apply(*inputs)
+    return _Moments.forward(*inputs)
+
+
+def _mean_gradient(
+    slopes: Sequence[Tensor | None], squares: Sequence[Tensor], moments: Sequence[Tensor]
+) -> list[Tensor]:
+    """Gradient of `Σ_n joint_n polynomial(u_n)` to the means, from the coefficients and the moments of `joint`."""
+    gradients = []
+    for i, slope in enumerate(slopes):
+        terms = [] if slope is None else [slope * moments[0]]
+        for square, (j, k) in zip(squares, _pairs(len(slopes)), strict=True):
+            if i in (j, k):
+                terms.append((2 if j == k else 1) * square * moments[1 + j + k - i])
+        gradients.append(-torch.stack(terms).sum(0))
+    return gradients
 
 
 class _Polynomial(torch.autograd.Function):
-    """Linear in its coefficients; the gradient of each is a moment of the incoming gradient."""
+    """`_evaluate`: linear in its coefficients, whose gradients are moments of the incoming gradient."""
 
     @staticmethod
     def forward(d: int, constant: Tensor, *rest: Any) -> Tensor:
-        slopes, squares, centred = rest[:d], iter(rest[d:-d]), rest[-d:]
+        slopes, squares, centred = rest[:d], iter(rest[d : -2 * d]), rest[-d:]
         total = constant
         for i, u in enumerate(centred):
             slope = u * next(squares)
@@ -242,23 +249,26 @@ class _Polynomial(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.sloped = inputs[2] is not None
-        ctx.save_for_backward(*inputs[-inputs[0] :])
+        ctx.d = inputs[0]
+        ctx.save_for_backward(*inputs[2:])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        centred = ctx.saved_tensors
-        d = len(centred)
-        constant, *moments = _sum_moments(gradient, centred)
-        slopes = moments[:d] if ctx.sloped else [None] * d
-        return None, constant, *slopes, *moments[d:], *([None] * d)
+        d, saved = ctx.d, ctx.saved_tensors
+        slopes, squares, means, centred = saved[:d], saved[d : -2 * d], saved[-2 * d : -d], saved[-d:]
+        moments = _sum_moments(gradient, means, centred)
+        first = [None if slope is None else moment for slope, moment in zip(slopes, moments[1:], strict=False)]
+        wanted = any(ctx.needs_input_grad[-2 * d : -d])
+        to_means = _mean_gradient(slopes, squares, moments) if wanted else [None] * d
+        return None, moments[0], *first, *moments[1 + d :], *to_means, *([None] * d)
 
 
 class _Moments(torch.autograd.Function):
-    """Linear in the joint weights; their gradient is a polynomial whose coefficients are the incoming gradients."""
+    """`_sum_moments`: linear in the joint weights, whose gradient is a polynomial in the incoming gradients."""
 
     @staticmethod
-    def forward(joint: Tensor, *centred: Tensor) -> tuple[Tensor, ...]:
+    def forward(d: int, joint: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        centred = rest[d:]
         first, second = [], []
         for i, u in enumerate(centred):
             weighted = joint * u
@@ -267,11 +277,15 @@ class _Moments(torch.autograd.Function):
         return joint.sum(-1, keepdim=True), *first, *second
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs[1:])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.d = inputs[0]
+        ctx.save_for_backward(*inputs[2:], *output)
 
     @staticmethod
-    def backward(ctx: Any, constant: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        centred = ctx.saved_tensors
-        d = len(centred)
-        return _evaluate(constant, gradients[:d], gradients[d:], centred), *([None] * d)
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        d, saved = ctx.d, ctx.saved_tensors
+        means, centred, moments = saved[:d], saved[d : 2 * d], saved[2 * d :]
+        constant, slopes, squares = gradients[0], gradients[1 : 1 + d], gradients[1 + d :]
+        wanted = any(ctx.needs_input_grad[2 : 2 + d])
+        to_means = _mean_gradient(slopes, squares, moments) if wanted else [None] * d
+        return None, _evaluate(constant, slopes, squares, means, centred), *to_means, *([None] * d)
