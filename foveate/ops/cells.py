@@ -41,7 +41,8 @@ def cell_masses(mean: Tensor, covariance: Tensor, power: float, H: int, W: int) 
     across = _edge_flux(z[..., :, :-1, :], z[..., :, 1:, :], power)
     down = _edge_flux(z[..., :-1, :, :], z[..., 1:, :, :], power)
     mass = across[..., :-1, :] - across[..., 1:, :] + down[..., :, 1:] - down[..., :, :-1]
-    return mass.clamp(min=0).to(mean.dtype)
+    # what is left of a cell outside the support is rounding
+    return torch.where(mass > 1e-15, mass, torch.zeros_like(mass)).to(mean.dtype)
 
 
 def line_masses(mean: Tensor, covariance: Tensor, power: float, N: int) -> Tensor:

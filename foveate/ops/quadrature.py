@@ -120,10 +120,8 @@ def mapped_nodes(low: Tensor, high: Tensor, count: int) -> tuple[Tensor, Tensor,
     half = (0.5 * (t2 - t1)).unsqueeze(-1)
     tau = torch.addcmul((0.5 * (t1 + t2)).unsqueeze(-1), half, x)
     square = tau * tau
-    S = torch.rsub(square, 3).mul_(tau).mul_(0.5)
-    rest = torch.rsub(square, 1)
-    cosine = square.neg_().add_(4).sqrt_().mul_(rest).mul_(0.5)
-    return S, cosine, rest.mul_(w).mul_(1.5 * half)
+    rest = 1 - square
+    return 0.5 * tau * (3 - square), 0.5 * rest * (4 - square).sqrt(), rest * w * (1.5 * half)
 
 
 def _peak(semi2: tuple[Tensor, ...], pull: tuple[Tensor, ...], power: float) -> tuple[list[Tensor], Tensor]:
