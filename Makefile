@@ -14,7 +14,7 @@ $(STAMP)-%: pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)-dev ## compare the mechanisms on embedded data and write a picture
-	$(BIN)/python examples/see_transforms.py --out runs/demo
+	$(BIN)/python examples/see_mechanisms.py --out runs/demo
 
 test: $(STAMP)-dev ## the fast tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
