@@ -51,7 +51,7 @@ def test_cross_entropy_of_unknown_answers_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("loss", [answer_bce, answer_cross_entropy])
-def test_refuses_targets_of_another_shape(loss) -> None:  # noqa: ANN001
+def test_refuses_targets_of_another_shape(loss) -> None:
     with pytest.raises(
         ShapeError, match=rf"{loss.__name__}: expected targets \(B, A\) of sizes \(2, 3\), got \(2, 1\)"
     ):

@@ -31,21 +31,21 @@ def test_js_is_the_sum_of_its_definition() -> None:
 
 
 @pytest.mark.parametrize("loss", [kl_guidance, js_guidance])
-def test_nothing_to_learn_from_the_target_itself_or_from_none(loss) -> None:  # noqa: ANN001
+def test_nothing_to_learn_from_the_target_itself_or_from_none(loss) -> None:
     p = random_maps()
     assert loss(p, p).item() == pytest.approx(0, abs=1e-12)
     assert loss(p, torch.zeros_like(p)).item() == 0
 
 
 @pytest.mark.parametrize("loss", [kl_guidance, js_guidance])
-def test_gradient_is_finite_where_a_sparse_map_is_zero(loss) -> None:  # noqa: ANN001
+def test_gradient_is_finite_where_a_sparse_map_is_zero(loss) -> None:
     maps = torch.tensor([[[1.0, 0.0, 0.0]]], requires_grad=True)
     loss(maps, torch.tensor([[[0.0, 0.5, 0.5]]])).backward()
     assert torch.isfinite(maps.grad).all()
 
 
 @pytest.mark.parametrize("loss", [kl_guidance, js_guidance])
-def test_guides_the_scores_of_an_attention(loss) -> None:  # noqa: ANN001
+def test_guides_the_scores_of_an_attention(loss) -> None:
     scores = torch.zeros(1, 4, requires_grad=True)
     target = torch.tensor([[[0.0, 0.0], [0.0, 1.0]]])
     attend = mechanism("softmax")
@@ -58,6 +58,6 @@ def test_guides_the_scores_of_an_attention(loss) -> None:  # noqa: ANN001
 
 
 @pytest.mark.parametrize("loss", [kl_guidance, js_guidance])
-def test_refuses_another_grid(loss) -> None:  # noqa: ANN001
+def test_refuses_another_grid(loss) -> None:
     with pytest.raises(ShapeError, match=rf"{loss.__name__}: expected targets \(B, H, W\) of sizes \(1, 2, 2\)"):
         loss(torch.zeros(1, 2, 2), torch.zeros(1, 4, 4))
