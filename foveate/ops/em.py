@@ -203,18 +203,23 @@ def _evaluate(
 
     The u are `centred`, which hold the values of `x − means` and no gradient; the gradient goes to the means.
     """
-    inputs: tuple[Any, ...] = (len(centred), constant, *slopes, *squares, *means, *centred)
-    if is_tracing() or any(x.requires_grad for x in (constant, *means)):
-        return _Polynomial.apply(*inputs)
-    return _Polynomial.forward(*inputs)
+    if is_tracing():
+        return _Polynomial.forward(constant, *slopes, *squares, *means, *_follow(means, centred))
+    run = _Polynomial.apply if any(x.requires_grad for x in (constant, *means)) else _Polynomial.forward
+    return run(constant, *slopes, *squares, *means, *centred)
 
 
 def _sum_moments(joint: Tensor, means: Sequence[Tensor], centred: Sequence[Tensor]) -> Sequence[Tensor]:
     """Sums over the points of `joint` times 1, u_i and u_i u_j (i ≤ j), where u is as in `_evaluate`."""
-    inputs: tuple[Any, ...] = (len(centred), joint, *means, *centred)
-    if is_tracing() or any(x.requires_grad for x in (joint, *means)):
-        return _Moments.apply(*inputs)
-    return _Moments.forward(*inputs)
+    if is_tracing():
+        return _Moments.forward(joint, *means, *_follow(means, centred))
+    run = _Moments.apply if any(x.requires_grad for x in (joint, *means)) else _Moments.forward
+    return run(joint, *means, *centred)
+
+
+def _follow(means: Sequence[Tensor], centred: Sequence[Tensor]) -> list[Tensor]:
+    """Centred coordinates with the gradient of the means: compilers and functorch derive the formulas themselves."""
+    return [u - (mean - mean.detach()) for u, mean in zip(centred, means, strict=True)]
 
 
 def _mean_gradient(
@@ -231,44 +236,48 @@ def _mean_gradient(
     return gradients
 
 
+def _sort_inputs(rest: Sequence[Any]) -> tuple[Sequence[Any], ...]:
+    """Slopes, squares, means and centred coordinates: four tensors on a line, 2 + 3 + 2 + 2 in a plane."""
+    d = 1 if len(rest) == 4 else 2
+    return rest[:d], rest[d : -2 * d], rest[-2 * d : -d], rest[-d:]
+
+
 class _Polynomial(torch.autograd.Function):
     """`_evaluate`: linear in its coefficients, whose gradients are moments of the incoming gradient."""
 
     @staticmethod
-    def forward(d: int, constant: Tensor, *rest: Any) -> Tensor:
-        slopes, squares, centred = rest[:d], iter(rest[d : -2 * d]), rest[-d:]
+    def forward(constant: Tensor, *rest: Any) -> Tensor:
+        slopes, squares, _, centred = _sort_inputs(rest)
         total = constant
         for i, u in enumerate(centred):
-            slope = u * next(squares)
-            for v in centred[i + 1 :]:
-                slope.addcmul_(v, next(squares))
+            slope = u * squares[2 * i]
+            if i + 1 < len(centred):
+                slope = torch.addcmul(slope, centred[1], squares[1])
             if slopes[i] is not None:
-                slope.add_(slopes[i])
+                slope = slope + slopes[i]
             total = torch.addcmul(total, slope, u)
         return total
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.d = inputs[0]
-        ctx.save_for_backward(*inputs[2:])
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        d, saved = ctx.d, ctx.saved_tensors
-        slopes, squares, means, centred = saved[:d], saved[d : -2 * d], saved[-2 * d : -d], saved[-d:]
-        moments = _sum_moments(gradient, means, centred)
+        slopes, squares, means, centred = _sort_inputs(ctx.saved_tensors)
+        d, moments = len(centred), _sum_moments(gradient, means, centred)
         first = [None if slope is None else moment for slope, moment in zip(slopes, moments[1:], strict=False)]
         wanted = any(ctx.needs_input_grad[-2 * d : -d])
         to_means = _mean_gradient(slopes, squares, moments) if wanted else [None] * d
-        return None, moments[0], *first, *moments[1 + d :], *to_means, *([None] * d)
+        return moments[0], *first, *moments[1 + d :], *to_means, *([None] * d)
 
 
 class _Moments(torch.autograd.Function):
     """`_sum_moments`: linear in the joint weights, whose gradient is a polynomial in the incoming gradients."""
 
     @staticmethod
-    def forward(d: int, joint: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        centred = rest[d:]
+    def forward(joint: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        centred = rest[len(rest) // 2 :]
         first, second = [], []
         for i, u in enumerate(centred):
             weighted = joint * u
@@ -278,14 +287,14 @@ class _Moments(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.d = inputs[0]
-        ctx.save_for_backward(*inputs[2:], *output)
+        ctx.save_for_backward(*inputs[1:], *output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        d, saved = ctx.d, ctx.saved_tensors
+        saved = ctx.saved_tensors
+        d = 1 if len(saved) == 5 else 2
         means, centred, moments = saved[:d], saved[d : 2 * d], saved[2 * d :]
         constant, slopes, squares = gradients[0], gradients[1 : 1 + d], gradients[1 + d :]
-        wanted = any(ctx.needs_input_grad[2 : 2 + d])
+        wanted = any(ctx.needs_input_grad[1 : 1 + d])
         to_means = _mean_gradient(slopes, squares, moments) if wanted else [None] * d
-        return None, _evaluate(constant, slopes, squares, means, centred), *to_means, *([None] * d)
+        return _evaluate(constant, slopes, squares, means, centred), *to_means, *([None] * d)

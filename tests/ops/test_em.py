@@ -182,6 +182,32 @@ def test_gradients_of_first_and_second_order(d: int) -> None:
     assert torch.autograd.gradgradcheck(fit, (scores, means))
 
 
+def mean_after(scores: Tensor, means: Tensor) -> Tensor:
+    positions = cell_centres(3, 4, dtype=torch.float64)
+    points = Points(torch.softmax(scores, -1), positions, cell_variance(positions))
+    return expectation_maximisation(points, round_gaussians(means, 0.02), 3)[0].mean
+
+
+def test_functorch_derives_the_same_gradients() -> None:
+    scores = torch.randn(2, 12, dtype=torch.float64, generator=seeded(0))
+    means = torch.rand(2, 1, 2, 2, dtype=torch.float64, generator=seeded(1))
+    expected = torch.autograd.functional.jacobian(mean_after, (scores, means))
+    for ours, theirs in zip(torch.func.jacrev(mean_after, (0, 1))(scores, means), expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    batched = torch.vmap(mean_after)(scores[:, None], means[:, None])
+    torch.testing.assert_close(batched.squeeze(1), mean_after(scores, means))
+
+
+@pytest.mark.slow
+def test_a_compiler_derives_the_same_gradients() -> None:
+    scores = torch.randn(2, 12, dtype=torch.float64, generator=seeded(0)).requires_grad_()
+    means = torch.rand(2, 1, 2, 2, dtype=torch.float64, generator=seeded(1))
+    compiled = torch.compile(mean_after, backend="aot_eager", fullgraph=True)
+    (ours,) = torch.autograd.grad(compiled(scores, means).square().sum(), scores)
+    (theirs,) = torch.autograd.grad(mean_after(scores, means).square().sum(), scores)
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_a_dead_component_keeps_its_place_and_has_no_weight() -> None:
     positions = cell_centres(6, 6, dtype=torch.float64)
     scores = (-300 * (positions - 0.2).square().sum(-1))[None].requires_grad_()
