@@ -1,0 +1,65 @@
+"""The laws of every metric over a split: cut into batches or spread over processes, it gives the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from foveate.data.samples import Question
+from foveate.metrics import METRICS
+from foveate.ops.gaussian import Gaussian
+
+Batch = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def _answers(rows: range) -> Batch:
+    said = ["yes", "no", "2", "red", "yes", "no"]
+    asked = [
+        Question(i, 1, "?", ("yes",) * (3 + i % 3) + ("no",) * 4, answer_type=("yes/no", "other")[i % 2]) for i in rows
+    ]
+    return ([said[i] for i in rows], asked), {}
+
+
+def _looks(rows: range) -> Batch:
+    torch.manual_seed(0)
+    mean = torch.rand(6, 2)[rows.start : rows.stop]
+    density = Gaussian(mean, 0.02 * torch.eye(2).expand(len(mean), 2, 2))
+    region = (torch.rand(6, 14, 14) > 0.8)[rows.start : rows.stop].float()
+    groups = [("even",) if i % 2 == 0 else () for i in rows]
+    maps = density.to_map(14, 14)
+    return (maps / maps.sum((1, 2), keepdim=True),), {"density": density, "region": region, "groups": groups}
+
+
+EXAMPLES: dict[str, Callable[[range], Batch]] = {"answers": _answers, "looks": _looks}
+
+
+def fed(name: str, *parts: range) -> Any:
+    metric = METRICS[name]()
+    for part in parts:
+        arguments, options = EXAMPLES[name](part)
+        metric.update(*arguments, **options)
+    return metric
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_split_batches_are_one_batch(name: str) -> None:
+    whole = fed(name, range(6)).compute()
+    assert whole
+    assert fed(name, range(1), range(1, 4), range(4, 6)).compute() == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_processes_are_one_process(name: str) -> None:
+    merged = METRICS[name]()
+    for part in (range(2), range(2, 6)):
+        merged.merge(json.loads(json.dumps(fed(name, part).state())))
+    assert merged.compute() == pytest.approx(fed(name, range(6)).compute())
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_fresh_metrics_know_nothing(name: str) -> None:
+    assert METRICS[name]().compute() == {}
