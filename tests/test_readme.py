@@ -1,0 +1,33 @@
+"""The README's tables are those of the registry and of the kept benchmarks, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def tables():
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tables_are_up_to_date():
+    assert tables().fill(README) == README, "run python docs/tables.py"
+
+
+def test_a_new_mechanism_would_be_noticed(monkeypatch):
+    import foveate as fv
+
+    monkeypatch.setitem(fv.MECHANISMS, "another", fv.MECHANISMS["softmax"])
+    assert tables().fill(README) != README
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (ROOT / target).exists(), target
