@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Annotated
-
-import tyro
 
 from foveate.attention import MECHANISMS
 from foveate.cli.tables import print_table
@@ -30,8 +27,8 @@ class Result:
 
 
 def compare(
-    task: Annotated[str, tyro.conf.Positional],
-    changes: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    task: str,
+    changes: tuple[str, ...] = (),
     *,
     mechanisms: str,
     seeds: int = 1,

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from foveate import hub
 from foveate.cli.tables import print_table
@@ -16,7 +13,7 @@ from foveate.train.files import write_json
 
 
 def evaluate(
-    run: Annotated[str, tyro.conf.Positional],
+    run: str,
     *,
     data: Path | None = None,
     split: str = "val",

@@ -6,9 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from foveate.cli.tables import print_table
 from foveate.registry import lookup
@@ -24,7 +22,7 @@ TABLES: dict[str, str] = {
 }
 
 
-def list_tables(table: Annotated[str | None, tyro.conf.Positional] = None) -> None:
+def list_tables(table: str | None = None) -> None:
     """Show what there is.
 
     Args:

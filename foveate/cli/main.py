@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 from foveate.errors import FoveateError, UnknownName
 from foveate.registry import lookup
@@ -66,7 +67,7 @@ COMMANDS: dict[str, Command] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 error, 2 wrong use, 130 interrupted.
 
-    >>> main(["--version"])
+    >>> main(["--version"])  # doctest: +ELLIPSIS
     foveate ...
     0
     """
@@ -97,15 +98,41 @@ def _call(name: str, function: Callable[..., Any], arguments: list[str]) -> int:
 
     from foveate.train.processes import processes_ended
 
+    config = (tyro.conf.FlagCreatePairsOff,)
     more_help = getattr(inspect.getmodule(function), "more_help", None)
     try:
         with processes_ended():
-            tyro.cli(function, prog=f"foveate {name}", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+            tyro.cli(with_positionals(function), prog=f"foveate {name}", args=arguments, config=config)
     except SystemExit as end:
         if end.code in (None, OK) and more_help is not None:
             print(more_help(arguments), end="")
         return end.code if isinstance(end.code, int) else OK
     return OK
+
+
+def with_positionals(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as tyro reads it: what comes before the star is given by position, under its own name."""
+    import tyro
+
+    hints = get_type_hints(function)
+    signature = inspect.signature(function)
+    changed = []
+    for parameter in signature.parameters.values():
+        kind = hints[parameter.name]
+        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            name = parameter.name.upper()
+            shown = name if parameter.default is inspect.Parameter.empty else f"[{name}]"
+            kind = Annotated[kind, tyro.conf.Positional, tyro.conf.arg(metavar=shown)]
+        changed.append(parameter.replace(annotation=kind))
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    wrapper.__signature__ = signature.replace(parameters=changed)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in changed}
+    del wrapper.__wrapped__
+    return wrapper
 
 
 def overview() -> str:

@@ -6,9 +6,6 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from foveate.cli.tables import print_table
 from foveate.recipes import RECIPES, override, recipe_fields, train_recipe
@@ -17,8 +14,8 @@ from foveate.registry import lookup
 
 
 def train(
-    recipe: Annotated[str, tyro.conf.Positional],
-    changes: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    recipe: str,
+    changes: tuple[str, ...] = (),
     *,
     data: Path | None = None,
     out: Path | None = None,

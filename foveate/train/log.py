@@ -33,9 +33,9 @@ class RunLog:
     """
 
     def __init__(self, path: Path, *, step: int, total: int, tensorboard: bool = False, progress: bool = True) -> None:
+        self._board = _open_board(path.parent) if tensorboard else None
         _cut(path, step)
         self._file = path.open("a", encoding="utf-8")
-        self._board = _open_board(path.parent) if tensorboard else None
         self._bar = tqdm(
             total=total,
             initial=step,

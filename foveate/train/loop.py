@@ -176,7 +176,9 @@ class _Trainer:
         expected = {**self._position(), "step": position["step"]}
         if position != expected:
             raise DataError(
-                f"resume: expected {position} as in {path}, got {expected}; use as many processes as before"
+                f"resume: expected {position['processes']} process(es) with {position['steps_per_epoch']} steps an epoch "
+                f"as in {path}, got {expected['processes']} with {expected['steps_per_epoch']}; "
+                "use as many processes as before"
             )
         self.step = self.saved_step = position["step"]
         self.history = History.load(self.folder, self.task.objective).until(self.step)

@@ -166,7 +166,7 @@ class Toy(Task):
 
 def toy_net_points() -> Recipe:
     """Three discs."""
-    training = Training(Adam(0.02), Steps(at=(3,), warmup=2), epochs=4, batch_size=8, save_every=0.0)
+    training = Training(Adam(0.02), Steps(at=(3,), warmup=2), epochs=4, batch_size=8)
     return Recipe("toy-net-points", "toy", ToySettings(), training, about="about 0.9 in a second")
 
 

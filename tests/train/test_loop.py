@@ -1,0 +1,390 @@
+"""The loop on a toy task: what training must keep, whatever happens to it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from foveate.errors import DataError, MissingExtra, UnknownName
+from foveate.recipes import Recipe, override, train_recipe
+from foveate.train import SGD, Diverged, Interrupted
+from foveate.train.checkpoint import CHECKPOINT, WEIGHTS
+from foveate.train.folder import lock
+from foveate.train.history import Evaluation, History
+from foveate.train.log import read_log
+from foveate.train.weights import load_tensors
+from tests.train.toy import Toy, ToyMetrics, changed
+
+
+def run(recipe: Recipe, folder: Path, **options) -> History:
+    return train_recipe(recipe, folder, progress=False, **options)
+
+
+def weights(folder: Path, name: str = CHECKPOINT) -> dict[str, torch.Tensor]:
+    return load_tensors(folder / name)[0]
+
+
+def assert_same(first: Path, second: Path) -> None:
+    """The same last state, best weights and evaluations, bit for bit."""
+    for name in (CHECKPOINT, WEIGHTS):
+        a, b = weights(first, name), weights(second, name)
+        assert a.keys() == b.keys()
+        for key in a:
+            assert torch.equal(a[key], b[key]), key
+    assert (first / "metrics.json").read_text() == (second / "metrics.json").read_text()
+
+
+def test_it_learns_and_keeps_the_best(recipe: Recipe, tmp_path: Path) -> None:
+    history = run(recipe, tmp_path / "a")
+    assert history.best is not None
+    assert history.best.metrics["accuracy"] > 0.85
+    assert [e.epoch for e in history.evaluations] == [1, 2, 3, 4]
+    saved = json.loads((tmp_path / "a" / "metrics.json").read_text())
+    assert saved["best"]["step"] == history.best.step < 52
+    last = {k.removeprefix("model."): v for k, v in weights(tmp_path / "a").items() if k.startswith("model.")}
+    best = weights(tmp_path / "a", WEIGHTS)
+    assert any(not torch.equal(best[name], last[name]) for name in best)
+    again = run(replace(recipe, training=replace(recipe.training, steps=history.best.step)), tmp_path / "b")
+    assert again.best == history.best
+    assert all(torch.equal(best[name], weights(tmp_path / "b", WEIGHTS)[name]) for name in best)
+
+
+def test_files_of_a_run(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=1, seed=5), tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    expected = {"config.json", "vocabulary.json", "environment.json", "metrics.json", "log.jsonl", WEIGHTS, CHECKPOINT}
+    assert names == expected | {".lock"}
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["seed"] == 5
+    assert environment["data"] == {"train": "train-100", "val": "val-51"}
+    assert environment["versions"]["torch"] == torch.__version__
+    lines = read_log(tmp_path / "log.jsonl")
+    assert [(line["step"], line["event"]) for line in lines] == [(13, "train"), (13, "evaluate")]
+    assert {"loss", "entropy", "rate", "norm", "examples_per_second", "epoch", "time"} <= lines[0].keys()
+    assert lines[0]["loss"] == pytest.approx(lines[0]["entropy"])
+
+
+@pytest.mark.parametrize("stop", [1, 12, 13, 14, 39, 51])
+def test_resuming_changes_nothing(recipe: Recipe, stop: int, tmp_path: Path) -> None:
+    recipe = changed(recipe, settings={"norm": True})
+    run(recipe, tmp_path / "whole")
+    _interrupt(recipe, tmp_path / "cut", stop)
+    run(recipe, tmp_path / "cut", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+    steps = [line["step"] for line in read_log(tmp_path / "cut" / "log.jsonl")]
+    assert steps == sorted(steps)
+
+
+def _interrupt(recipe: Recipe, folder: Path, step: int) -> None:
+    """Press Ctrl-C in the given step."""
+    original, count = Toy.loss, [0]
+
+    def pressed(self, model, batch):
+        count[0] += 1
+        if count[0] == step:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, model, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Toy, "loss", pressed)
+        with pytest.raises(Interrupted, match=f"train: stopped after step {step} of 52, everything is saved in"):
+            run(recipe, folder)
+
+
+def test_a_second_wish_interrupts_at_once(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(self, model, batch):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(Toy, "loss", twice)
+    with pytest.raises(KeyboardInterrupt) as error:
+        run(recipe, tmp_path)
+    assert not isinstance(error.value, Interrupted)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_resuming_a_finished_run_changes_nothing(recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(recipe, epochs=1)
+    run(recipe, tmp_path)
+    before = (tmp_path / CHECKPOINT).read_bytes()
+    assert run(recipe, tmp_path, resume=True).best is not None
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
+
+
+def test_a_run_can_be_made_longer(recipe: Recipe, tmp_path: Path) -> None:
+    run(recipe, tmp_path / "whole")
+    run(changed(recipe, epochs=2), tmp_path / "cut")
+    run(recipe, tmp_path / "cut", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("seed=1", r"resume: expected config.json.training.seed = 0 as in the run, got 1"),
+        ("hidden=9", r"resume: expected config.json.settings.hidden = 8 as in the run, got 9"),
+        (
+            "optimiser=sgd",
+            r"resume: expected the same fields in config.json.training.optimiser, got a difference in betas",
+        ),
+    ],
+)
+def test_another_recipe_is_not_mixed_in(recipe: Recipe, change: str, message: str, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=1), tmp_path)
+    with pytest.raises(DataError, match=message):
+        run(override(recipe, [change]), tmp_path, resume=True)
+    assert json.loads((tmp_path / "config.json").read_text())["training"]["seed"] == 0
+
+
+def test_other_data_is_not_mixed_in(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(changed(recipe, epochs=1), tmp_path)
+    monkeypatch.setattr("tests.train.toy.ToyExamples.fingerprint", lambda self: "other")
+    with pytest.raises(DataError, match=r"resume: expected environment.json.data.train = 'train-100' as in the run"):
+        run(recipe, tmp_path, resume=True)
+
+
+def test_a_run_is_not_overwritten(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=1), tmp_path)
+    with pytest.raises(DataError, match=r"train: expected a new folder, got the run in .*; go on with it by --resume"):
+        run(recipe, tmp_path)
+
+
+def test_two_trainings_do_not_share_a_folder(recipe: Recipe, tmp_path: Path) -> None:
+    with lock(tmp_path), pytest.raises(DataError, match=r"expected .* for itself, got another training in it"):
+        run(recipe, tmp_path)
+
+
+def test_not_a_number_stops_and_names_the_batch(recipe: Recipe, tmp_path: Path) -> None:
+    poisoned = changed(recipe, settings={"poison": 30}, batch_size=20)
+    with pytest.raises(Diverged) as error:
+        run(poisoned, tmp_path)
+    message = str(error.value)
+    assert "expected a finite loss and gradient, got loss nan" in message
+    assert "epoch 1, batch" in message
+    step = int(message.split("at step ")[1].split()[0])
+    named = message.split("examples ")[1].split(",")[0]
+    assert 1 <= step <= 5
+    assert named.isdigit()
+    assert "there is no checkpoint yet" in message
+
+
+def test_not_a_number_keeps_the_last_good_checkpoint(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, count = Toy.loss, [0]
+
+    def later(self, model, batch):
+        count[0] += 1
+        loss = original(self, model, batch)
+        return replace(loss, total=loss.total * float("nan")) if count[0] == 20 else loss
+
+    monkeypatch.setattr(Toy, "loss", later)
+    recipe = changed(recipe, save_every=0.0)
+    with pytest.raises(
+        Diverged, match=r"at step 20 \(epoch 2, batch 7, examples .*; the checkpoint of step 19 is kept"
+    ):
+        run(recipe, tmp_path / "cut")
+    run(recipe, tmp_path / "cut", resume=True)
+    monkeypatch.setattr(Toy, "loss", original)
+    run(recipe, tmp_path / "whole")
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_an_infinite_gradient_of_a_finite_loss_stops_too(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Toy.loss
+
+    def steep(self, model, batch):
+        loss = original(self, model, batch)
+        return replace(loss, total=loss.total + (model.last.bias.sum() * 0).sqrt())  # 0 with slope 0 · ∞
+
+    monkeypatch.setattr(Toy, "loss", steep)
+    with pytest.raises(Diverged, match=r"got loss \d.* and norm nan at step 1 "):
+        run(recipe, tmp_path)
+
+
+def test_accumulated_batches_equal_one_batch(recipe: Recipe, tmp_path: Path) -> None:
+    still = changed(recipe, settings={"dropout": 0.0, "noise": 0.0}, epochs=2)
+    run(changed(still, batch_size=24), tmp_path / "one")
+    run(changed(still, batch_size=8, accumulate=3), tmp_path / "three")
+    _assert_close(tmp_path / "one", tmp_path / "three")
+
+
+def _assert_close(first: Path, second: Path) -> None:
+    for name, tensor in weights(first, WEIGHTS).items():
+        torch.testing.assert_close(weights(second, WEIGHTS)[name], tensor, rtol=0, atol=1e-12)
+
+
+def test_a_step_equals_a_slow_one(recipe: Recipe, tmp_path: Path) -> None:
+    """Mean gradient, clipped, times the scheduled rate: by hand from the first weights."""
+    settings = {"dropout": 0.0, "noise": 0.0, "count": 8}
+    recipe = changed(recipe, settings=settings, optimiser=SGD(0.5, momentum=0.0), clip=0.01, epochs=1)
+    from foveate.train.loop import _first_model
+
+    task = Toy(recipe.settings, 3)
+    model = _first_model(task, recipe.training.seed, None)
+    examples = task.examples("train", None)
+    loss = task.loss(model, task.collate([examples[n] for n in range(8)]))
+    mean = loss.total / loss.count
+    gradients = torch.autograd.grad(mean, list(model.parameters()))
+    norm = torch.sqrt(sum(g.square().sum() for g in gradients))
+    assert norm > 0.01
+    expected = {
+        name: (p - 0.5 * 0.5 * g * 0.01 / norm).detach()  # half the rate in the first of two epochs of warm-up
+        for (name, p), g in zip(model.named_parameters(), gradients, strict=True)
+    }
+    run(recipe, tmp_path)
+    for name, tensor in weights(tmp_path, WEIGHTS).items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-14)
+
+
+def test_patience_stops_early(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([0.5, 0.6, 0.6, 0.1, 0.9])
+    monkeypatch.setattr(ToyMetrics, "compute", lambda self: {"accuracy": next(values)})
+    history = run(changed(recipe, epochs=10, patience=2), tmp_path)
+    assert [e.metrics["accuracy"] for e in history.evaluations] == [0.5, 0.6, 0.6, 0.1]
+    assert history.best.epoch == 2
+
+
+@pytest.mark.parametrize(("every", "expected"), [(1, [13, 26, 39, 40]), (2, [26, 40])])
+def test_evaluations_every_so_many_epochs_and_at_the_end(
+    recipe: Recipe, every: int, expected: list[int], tmp_path: Path
+) -> None:
+    history = run(changed(recipe, evaluate_every=every, steps=40), tmp_path)
+    assert [e.step for e in history.evaluations] == expected
+
+
+def test_checkpoints_every_so_many_seconds(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = []
+    monkeypatch.setattr(
+        "foveate.train.loop.save_checkpoint", lambda path, m, o, position: saved.append(position["step"])
+    )
+    run(changed(recipe, epochs=1, save_every=3600.0), tmp_path / "a")
+    assert saved == [13]
+    saved.clear()
+    run(changed(recipe, epochs=1, save_every=0.0), tmp_path / "b")
+    assert saved == list(range(1, 14))
+
+
+def test_workers_change_nothing(recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(recipe, epochs=1)
+    run(recipe, tmp_path / "none")
+    run(changed(recipe, workers=1), tmp_path / "one")
+    assert_same(tmp_path / "none", tmp_path / "one")
+
+
+def test_the_seed_changes_weights_and_order(recipe: Recipe, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        run(changed(recipe, steps=1, seed=seed), tmp_path / str(seed))
+    first, second = (weights(tmp_path / str(seed), WEIGHTS) for seed in (0, 1))
+    assert not torch.equal(first["first.weight"], second["first.weight"])
+
+
+def test_training_starts_from_another_run(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=1), tmp_path / "first")
+    begun = replace(changed(recipe, steps=1, optimiser=SGD(1e-12)), start=str(tmp_path / "first"))
+    run(begun, tmp_path / "second")
+    for name, tensor in weights(tmp_path / "first", WEIGHTS).items():
+        torch.testing.assert_close(weights(tmp_path / "second", WEIGHTS)[name], tensor, rtol=0, atol=1e-9)
+    with pytest.raises(DataError, match="the weights are of another model"):
+        run(replace(changed(begun, settings={"hidden": 5})), tmp_path / "third")
+    assert not (tmp_path / "third").exists()
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=1), tmp_path)
+    before = (tmp_path / CHECKPOINT).read_bytes()
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) - 100, old[1]))
+    try:
+        with pytest.raises(
+            DataError, match=r"write: expected room and rights to write .* what was there before is kept"
+        ):
+            run(recipe, tmp_path, resume=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
+    run(recipe, tmp_path, resume=True)
+    run(recipe, tmp_path / "whole")
+    assert_same(tmp_path / "whole", tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"train: expected to write into .*file/run, got .*; choose another --out"):
+        run(recipe, tmp_path / "file" / "run")
+
+
+def test_a_damaged_checkpoint_is_named(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=1), tmp_path)
+    data = (tmp_path / CHECKPOINT).read_bytes()
+    (tmp_path / CHECKPOINT).write_bytes(data[:-8])
+    with pytest.raises(
+        DataError, match=r"expected whole tensors in .*checkpoint.safetensors, got .*; the file is damaged"
+    ):
+        run(recipe, tmp_path, resume=True)
+
+
+def test_a_torn_line_of_the_log_is_dropped(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=1), tmp_path)
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"step": 13, "eve')
+    run(changed(recipe, epochs=2), tmp_path, resume=True)
+    assert [line["step"] for line in read_log(tmp_path / "log.jsonl")] == [13, 13, 20, 26, 26]
+
+
+def test_an_objective_that_is_not_measured_is_named(recipe: Recipe, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(Toy, "objective", "acuracy")
+    with pytest.raises(UnknownName, match="did you mean 'accuracy'"):
+        run(changed(recipe, steps=1), tmp_path)
+
+
+def test_no_number_is_never_best() -> None:
+    history = History("a")
+    for step, value in enumerate([float("nan"), 0.5, float("nan")]):
+        history = history.after(Evaluation(step, 0.0, {"a": value}))
+    assert history.best.step == 1
+
+
+def test_precision_on_the_cpu_is_the_models_own(recipe: Recipe, tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("a GPU computes in bfloat16")
+    for precision in ("fp32", "bf16"):
+        run(changed(recipe, settings={"dtype": "float32"}, steps=2, precision=precision), tmp_path / precision)
+    assert_same(tmp_path / "fp32", tmp_path / "bf16")
+
+
+def test_tensorboard_gets_the_log(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = changed(recipe, epochs=1, tensorboard=True)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(MissingExtra, match="tensorboard"):
+        run(recipe, tmp_path / "absent")
+    seen = []
+
+    class Writer:
+        def __init__(self, folder: str) -> None:
+            assert folder == str(tmp_path / "there" / "tensorboard")
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            seen.append((name, step))
+
+        def close(self) -> None:
+            seen.append(("closed", 0))
+
+    module = ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    run(recipe, tmp_path / "there")
+    assert {("train/loss", 13), ("evaluate/accuracy", 13)} <= set(seen)
+    assert seen[-1] == ("closed", 0)
