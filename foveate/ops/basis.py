@@ -204,7 +204,7 @@ def _layouts(kind: type[AnyBasis], cells: tuple[int, ...], share: float) -> Iter
 
 def _constant_error(basis: Basis, cells: tuple[int, ...], penalty: float = 0.01) -> float:
     """Largest error inside the picture of the ridge regression of the constant 1."""
-    fine = [min(4 * n, 32) for n in cells]
+    fine = [min(4 * n, 64) for n in cells]
     if len(cells) == 1:
         at, seen = cell_centres_1d(cells[0], dtype=torch.float64), linspace_centres(fine[0] + 1, 1, dtype=torch.float64)
     else:
