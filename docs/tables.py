@@ -1,12 +1,11 @@
 """Fill the tables of README.md from the registry and from the kept benchmark rows, so that neither can drift.
 
-    python docs/tables.py
+python docs/tables.py
 """
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +58,9 @@ BLOCKS = {"mechanisms": mechanisms, "speed": speed}
 def fill(text: str) -> str:
     """The text with every block between `<!-- name -->` and `<!-- /name -->` made anew."""
     for name, make in BLOCKS.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text = re.sub(pattern, lambda found, table=make(): f"{found[1]}{table}\n{found[2]}", text, flags=re.DOTALL)
+        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, _, rest = text.partition(start)
+        text = before + start + make() + "\n" + end + rest.partition(end)[2]
     return text
 
 

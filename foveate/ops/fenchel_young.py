@@ -18,7 +18,7 @@ def fenchel_young_loss(
 ) -> Tensor:
     """How far the weights of the scores are from the target weights: zero exactly where they agree.
 
-    L(z; q) = Ω(q) + Ω*(z) − ⟨z, q⟩ with Ω*(z) = ⟨z, p⟩ − Ω(p), p = transform(z);  ∂L/∂z = p − q
+    `L(z; q) = Ω(q) + Ω*(z) − ⟨z, q⟩` with `Ω*(z) = ⟨z, p⟩ − Ω(p)`, `p = transform(z)`;  `∂L/∂z = p − q`
 
     Args:
         scores: (..., N), or (..., H, W) for a transform over a grid.
@@ -62,7 +62,7 @@ def fenchel_young_loss(
 
 
 def negative_entropy(weights: Tensor) -> Tensor:
-    """Ω(p) = Σ p log p.
+    """`Ω(p) = Σ p log p`.
 
     >>> negative_entropy(torch.tensor([1.0, 0.0])).item()
     0.0
@@ -71,7 +71,7 @@ def negative_entropy(weights: Tensor) -> Tensor:
 
 
 def half_square(weights: Tensor) -> Tensor:
-    """Ω(p) = ½ Σ p².
+    """`Ω(p) = ½ Σ p²`.
 
     >>> half_square(torch.tensor([1.0, 0.0])).item()
     0.5
@@ -80,7 +80,7 @@ def half_square(weights: Tensor) -> Tensor:
 
 
 def tsallis(weights: Tensor, alpha: float = 1.5) -> Tensor:
-    """Ω(p) = Σ (p^α − p) / (α (α − 1)).
+    """`Ω(p) = Σ (p^α − p) / (α (α − 1))`.
 
     >>> tsallis(torch.tensor([0.5, 0.5]), alpha=2.0).item()
     -0.25
@@ -89,7 +89,7 @@ def tsallis(weights: Tensor, alpha: float = 1.5) -> Tensor:
 
 
 def chain_variation(weights: Tensor, smoothness: float = 0.1) -> Tensor:
-    """Ω(p) = ½ Σ p² + λ Σ |p_{n+1} − p_n|.
+    """`Ω(p) = ½ Σ p² + λ Σ |p_{n+1} − p_n|`.
 
     >>> chain_variation(torch.tensor([1.0, 0.0]), smoothness=0.5).item()
     1.0
@@ -98,7 +98,7 @@ def chain_variation(weights: Tensor, smoothness: float = 0.1) -> Tensor:
 
 
 def grid_variation(weights: Tensor, smoothness: float = 0.01) -> Tensor:
-    """Ω(p) = ½ Σ p² + λ Σ_{i~j} |p_i − p_j| over the four neighbours of (..., H, W).
+    """`Ω(p) = ½ Σ p² + λ Σ_{i~j} |p_i − p_j|` over the four neighbours of (..., H, W).
 
     >>> grid_variation(torch.tensor([[1.0, 0.0]]), smoothness=0.5).item()
     1.0
@@ -108,7 +108,7 @@ def grid_variation(weights: Tensor, smoothness: float = 0.01) -> Tensor:
 
 
 def graph_variation(weights: Tensor, edges: Tensor, smoothness: float = 0.1) -> Tensor:
-    """Ω(p) = ½ Σ p² + λ Σ_{(i,j)} |p_i − p_j|.
+    """`Ω(p) = ½ Σ p² + λ Σ_{(i,j)} |p_i − p_j|`.
 
     >>> graph_variation(torch.tensor([1.0, 0.0]), torch.tensor([[0, 1]]), smoothness=0.5).item()
     1.0

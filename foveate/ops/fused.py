@@ -1,6 +1,6 @@
 """Structured transforms: sparsemax of a total-variation prox, so that neighbours share a weight.
 
-    argmin_{p in simplex} ½‖p − z‖² + λ Σ_{i~j} |p_i − p_j| = sparsemax(prox_{λ·TV}(z))
+    `argmin_{p in simplex} ½‖p − z‖² + λ Σ_{i~j} |p_i − p_j| = sparsemax(prox_{λ·TV}(z))`
 
 The neighbours are those of a chain (fusedmax), of a grid (TVmax) or of any graph (gfusedmax).
 Reference: Martins et al. 2020, eq. 5-7 and proposition 1; the ½ is missing in their eq. 6.
@@ -19,7 +19,7 @@ from foveate.ops.total_variation import prox_tv1d, prox_tv2d, prox_tv_graph
 def fusedmax(scores: Tensor, smoothness: float = 0.1, dim: int = -1, mask: Tensor | None = None) -> Tensor:
     """Sparse weights in runs: neighbours along `dim` tend to share the same weight.
 
-    p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_n |p_{n+1} − p_n|
+    `p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_n |p_{n+1} − p_n|`
 
     Args:
         scores: (..., N, ...) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
@@ -46,7 +46,7 @@ def fusedmax(scores: Tensor, smoothness: float = 0.1, dim: int = -1, mask: Tenso
 def tvmax(scores: Tensor, smoothness: float = 0.01, mask: Tensor | None = None) -> Tensor:
     """Sparse weights in patches: neighbouring cells of a grid tend to share the same weight.
 
-    p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_{i~j} |p_i − p_j|  over the four neighbours
+    `p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_{i~j} |p_i − p_j|`  over the four neighbours
 
     Args:
         scores: (..., H, W) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
@@ -73,7 +73,7 @@ def tvmax(scores: Tensor, smoothness: float = 0.01, mask: Tensor | None = None) 
 def gfusedmax(scores: Tensor, edges: Tensor, smoothness: float = 0.1, mask: Tensor | None = None) -> Tensor:
     """Sparse weights on any graph: nodes joined by an edge tend to share the same weight.
 
-    p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_{(i,j) in edges} |p_i − p_j|
+    `p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_{(i,j) in edges} |p_i − p_j|`
 
     Args:
         scores: (..., N) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.

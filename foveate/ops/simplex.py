@@ -20,7 +20,7 @@ _MOST_STEPS = 100
 def softmax(scores: Tensor, dim: int = -1, mask: Tensor | None = None) -> Tensor:
     """Weights that are positive wherever the score is finite.
 
-    p_i = exp(z_i) / Σ_j exp(z_j)
+    `p_i = exp(z_i) / Σ_j exp(z_j)`
 
     Args:
         scores: (..., N, ...) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
@@ -42,7 +42,7 @@ def softmax(scores: Tensor, dim: int = -1, mask: Tensor | None = None) -> Tensor
 def sparsemax(scores: Tensor, dim: int = -1, mask: Tensor | None = None) -> Tensor:
     """Euclidean projection on the simplex: low scores get exactly zero.
 
-    p = argmin_{p in simplex} ½‖p − z‖² = [z − τ]_+  with τ such that Σ p = 1
+    `p = argmin_{p in simplex} ½‖p − z‖² = [z − τ]_+` with τ such that Σ p = 1
 
     Args and returns as `softmax`. At a score that equals the threshold the gradient is the one of the side where the
     weight is zero.
@@ -58,7 +58,7 @@ def sparsemax(scores: Tensor, dim: int = -1, mask: Tensor | None = None) -> Tens
 def entmax(scores: Tensor, alpha: float = 1.5, dim: int = -1, mask: Tensor | None = None) -> Tensor:
     """The family between softmax (alpha → 1) and sparsemax (alpha = 2), and beyond.
 
-    p_i = [(α − 1) z_i − τ]_+^{1/(α−1)}  with τ such that Σ p = 1
+    `p_i = [(α − 1) z_i − τ]_+^{1/(α−1)}` with τ such that Σ p = 1
 
     Args:
         scores, dim, mask: as in `softmax`.

@@ -1,6 +1,6 @@
 """The proximal operator of total variation on a chain, a grid or any graph: exact, certified, batched.
 
-    prox(x) = argmin_w ½‖w − x‖² + λ Σ_{i~j} |w_i − w_j|
+    `prox(x) = argmin_w ½‖w − x‖² + λ Σ_{i~j} |w_i − w_j|`
 
 Iterate, polish, certify. Over-relaxed Douglas-Rachford steps (one Laplacian solve in the graph's spectral basis each)
 move the dual variables; an edge is fused where its dual is strictly inside ±λ; each fused group's value follows in
