@@ -22,6 +22,7 @@ from foveate.metrics import AnswerAccuracy, LookMetrics, choose_answers
 from foveate.metrics.vqa import RULES, Rule
 from foveate.models import MCAN, Answered, ReasoningDAN
 from foveate.models.answering import ImageEncoder
+from foveate.ops.basis import GaussianBasis
 from foveate.ops.density import Density
 from foveate.registry import lookup
 from foveate.tasks.task import Loss, Metrics, Task
@@ -80,7 +81,8 @@ class VQASettings:
         data: a row of `SOURCES`.
         model: which network, and its size.
         images: how pictures become features.
-        mechanism, mechanism_options: the attention over the picture, a row of `MECHANISMS`.
+        mechanism, mechanism_options: the attention over the picture, a row of `MECHANISMS`. A basis is written as the
+            arguments of `GaussianBasis.grid`, for instance {"count": 49, "variance": 0.001}.
         loss: "bce" over every answer, or "cross-entropy" over the softmax of them.
         guidance: weight of the loss that pulls attention towards the true region or people's maps; 0 leaves it free.
         guidance_loss: which one, "kl" or "js".
@@ -227,7 +229,8 @@ class VQA(Task):
 
     def build_model(self) -> nn.Module:
         """The network of the settings."""
-        chosen, attend = self.settings.model, mechanism(self.settings.mechanism, **self.settings.mechanism_options)
+        chosen = self.settings.model
+        attend = mechanism(self.settings.mechanism, **_options(self.settings.mechanism_options))
         sizes: dict[str, Any] = {"word_dim": self.settings.word_dim, "hidden": chosen.hidden}
         if isinstance(chosen, Mcan):
             text = TextEncoder(len(self.words), **sizes)
@@ -326,3 +329,9 @@ def open_store(images: Stored, root: Path | None, split: str) -> FeatureStore:
 
 def _reads_pictures(settings: VQASettings) -> bool:
     return isinstance(settings.images, Conv)
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a mechanism, with a basis made of the numbers that describe it."""
+    basis = options.get("basis")
+    return dict(options) | ({"basis": GaussianBasis.grid(**basis)} if isinstance(basis, Mapping) else {})

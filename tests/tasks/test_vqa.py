@@ -130,6 +130,9 @@ def test_every_mechanism_answers(task: VQA, name: str) -> None:
 def test_options_reach_the_mechanism(task: VQA) -> None:
     chosen = replace(task, settings=replace(TINY, mechanism="entmax", mechanism_options={"alpha": 1.25}))
     assert chosen.build_model().flat_image.attend.options == {"alpha": 1.25}
+    options = {"basis": {"count": 49, "variance": 0.002}}
+    chosen = replace(task, settings=replace(TINY, mechanism="continuous-softmax", mechanism_options=options))
+    assert chosen.build_model().flat_image.attend.basis.centres.shape == (49, 2)
 
 
 def test_r_dan_answers_with_its_own_word_attention(task: VQA) -> None:
@@ -160,18 +163,18 @@ def test_word_vectors_are_put_in(task: VQA, tmp_path: Path) -> None:
     chosen.initialise(model)
     assert model.text.words.weight[chosen.words.index("is")].tolist() == [0.5] * 8
     wrong = replace(task, settings=replace(TINY, words=str(path), word_dim=4))
-    with pytest.raises(DataError, match="expected word vectors of 4 dimensions, got 8 .*; set word_dim=8"):
+    with pytest.raises(DataError, match=r"expected word vectors of 4 dimensions, got 8 .*; set word_dim=8"):
         wrong.initialise(model_of(wrong))
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(UnknownName, match="data: .* did you mean 'scenes'"):
+    with pytest.raises(UnknownName, match=r"data: .* did you mean 'scenes'"):
         VQASettings(data="scene")
-    with pytest.raises(UnknownName, match="mechanism: .* did you mean 'tvmax'"):
+    with pytest.raises(UnknownName, match=r"mechanism: .* did you mean 'tvmax'"):
         VQASettings(mechanism="tvmx")
-    with pytest.raises(UnknownName, match="mechanism: .* did you mean 'sparsemax'"):
+    with pytest.raises(UnknownName, match=r"mechanism: .* did you mean 'sparsemax'"):
         VQASettings(model=Rdan(word_mechanism="sparsmax"))
-    with pytest.raises(UnknownName, match="loss: .*"):
+    with pytest.raises(UnknownName, match=r"loss: .*"):
         VQASettings(loss="hinge")  # type: ignore[arg-type]
 
 
