@@ -66,8 +66,8 @@ def scikit_learn() -> object:
 
 
 def headline_rows() -> list[dict[str, Any]]:
-    none = float("nan")
-    work: list[tuple[str, float, Callable[[], object]]] = [
+    none = "-"
+    work: list[tuple[str, float | str, Callable[[], object]]] = [
         ("EM, K = 4, 10 iterations, with backward", 300, with_backward(fit_mixture, components=4)),
         ("the same, forward", none, forward(fit_mixture, components=4)),
         ("choice among K <= 4, 3 restarts, forward", 500, forward(select_mixture)),
