@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -21,6 +20,8 @@ class Graph(ABC):
 
     nodes: tuple[int, ...]
     edges: tuple[int, ...]
+    near: Tensor  # the two ends of each edge slot, as node numbers; meaningless on slots that hold no edge
+    far: Tensor
 
     @abstractmethod
     def difference(self, x: Tensor) -> Tensor:
@@ -42,9 +43,24 @@ class Graph(ABC):
     def smooth(self, x: Tensor, damping: Tensor) -> Tensor:
         """Solve (1 + strength · DᵀD) result = x, given the damping of that strength."""
 
-    @abstractmethod
     def parts(self, joined: Tensor) -> Tensor:
-        """Label (N, B) of each node: the smallest node number in its part when only the `joined` edges are kept."""
+        """Label (N, B) of each node: the smallest node number in its part when only the `joined` edges are kept.
+
+        Every round hooks the larger of two joined roots to the smaller one and shortens all paths to their roots.
+        """
+        N, B = math.prod(self.nodes), joined.shape[-1]
+        slot, example = joined.reshape(-1, B).nonzero(as_tuple=True)
+        one, other = self.near[slot] * B + example, self.far[slot] * B + example
+        root = torch.arange(N * B, device=joined.device)
+        while len(one):
+            root = root.scatter_reduce(0, torch.maximum(one, other), torch.minimum(one, other), "amin")
+            shorter = root[root]
+            while not torch.equal(shorter, root):
+                root, shorter = shorter, shorter[shorter]
+            one, other = root[one], root[other]
+            apart = one != other
+            one, other = one[apart], other[apart]
+        return torch.div(root, B, rounding_mode="floor").reshape(N, B)
 
     def carry(self, surplus: Tensor) -> Tensor | None:
         """The flow u with Dᵀu = surplus where the graph leaves no choice (a chain), else None."""
@@ -56,6 +72,8 @@ class GridGraph(Graph):
 
     def __init__(self, H: int, W: int, dtype: torch.dtype, device: torch.device) -> None:
         self.nodes, self.edges = (H, W), (2, H, W)
+        self.near = torch.arange(H * W, device=device).repeat(2)
+        self.far = self.near + torch.tensor([W, 1], device=device).repeat_interleave(H * W)
         self._down, down = _cosines(H, dtype, device)
         self._across, across = _cosines(W, dtype, device)
         self._eigenvalues = (down[:, None] + across)[..., None]
@@ -89,24 +107,6 @@ class GridGraph(Graph):
         columns = torch.matmul(self._across.T, spectrum)
         return (self._down.T @ columns.reshape(H, W * B)).reshape(H, W, B)
 
-    def parts(self, joined: Tensor) -> Tensor:
-        H, W, B = joined.shape[1:]
-        index = torch.arange(H * W, device=joined.device).reshape(H, W, 1)
-        starts = torch.ones_like(joined[1])
-        starts[:, 1:] = ~joined[1, :, :-1]
-        runs = torch.where(starts, index, 0).cummax(1).values.reshape(H * W, B)
-        down, right = joined[0, :-1], joined[1, :, :-1]
-
-        def spread(labels: Tensor) -> Tensor:
-            label = labels.reshape(H, W, B).clone()
-            for near, far, edge in ((label[:-1], label[1:], down), (label[:, :-1], label[:, 1:], right)):
-                least = torch.where(edge, torch.minimum(near, far), H * W)
-                torch.minimum(near, least, out=near)
-                torch.minimum(far, least, out=far)
-            return label.reshape(H * W, B)
-
-        return _settle(runs, spread)
-
     def carry(self, surplus: Tensor) -> Tensor | None:
         H, W = self.nodes
         if min(H, W) > 1:
@@ -121,47 +121,26 @@ class EdgeGraph(Graph):
 
     def __init__(self, N: int, edges: Tensor, dtype: torch.dtype) -> None:
         self.nodes, self.edges = (N,), (edges.shape[0],)
-        self._near, self._far = edges.T.contiguous()
+        self.near, self.far = edges.T.contiguous()
         basis, values = _laplacian_basis(N, tuple(edges.flatten().tolist()))
         self._basis = basis.to(device=edges.device, dtype=dtype)
         self._eigenvalues = values.to(device=edges.device, dtype=dtype)[:, None]
 
     def difference(self, x: Tensor) -> Tensor:
-        return x[self._far] - x[self._near]
+        return x[self.far] - x[self.near]
 
     def divergence(self, flow: Tensor) -> Tensor:
         out = flow.new_zeros(*self.nodes, flow.shape[-1])
-        return out.index_add_(0, self._far, flow).index_add_(0, self._near, flow, alpha=-1)
+        return out.index_add_(0, self.far, flow).index_add_(0, self.near, flow, alpha=-1)
 
     def joins(self, keep: Tensor) -> Tensor:
-        return keep[self._far] & keep[self._near]
+        return keep[self.far] & keep[self.near]
 
     def damping(self, strength: Tensor) -> Tensor:
         return 1 / (1 + strength * self._eigenvalues)
 
     def smooth(self, x: Tensor, damping: Tensor) -> Tensor:
         return self._basis @ (self._basis.T @ x).mul_(damping)
-
-    def parts(self, joined: Tensor) -> Tensor:
-        N, B = self.nodes[0], joined.shape[-1]
-        near, far = self._near[:, None].expand(-1, B), self._far[:, None].expand(-1, B)
-
-        def spread(labels: Tensor) -> Tensor:
-            least = torch.where(joined, torch.minimum(labels[self._near], labels[self._far]), N)
-            return labels.scatter_reduce(0, near, least, "amin").scatter_reduce(0, far, least, "amin")
-
-        return _settle(torch.arange(N, device=joined.device)[:, None].expand(N, B), spread)
-
-
-def _settle(labels: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
-    """Spread the smallest label and jump to the label's own label until nothing changes."""
-    while True:
-        new = spread(labels)
-        new = new.gather(0, new)
-        new = new.gather(0, new)
-        if torch.equal(new, labels):
-            return labels
-        labels = new
 
 
 @lru_cache(maxsize=64)
