@@ -1,27 +1,35 @@
-"""foveate: visual attention for vision-language models."""
+"""foveate: visual attention for vision-language models.
 
-from foveate import ops
-from foveate.attention import MECHANISMS, Attended, MultiheadAttention, mechanism
-from foveate.errors import DataError, FoveateError, MissingExtra, ShapeError, UnknownName
-from foveate.ops import (
-    DENSITIES,
-    TRANSFORMS,
-    BetaGaussian,
-    Gaussian,
-    GaussianBasis,
-    Mixture,
-    TruncatedParaboloid,
-    TruncatedParaboloidBasis,
-    entmax,
-    fenchel_young_loss,
-    fit_mixture,
-    fusedmax,
-    gfusedmax,
-    select_mixture,
-    softmax,
-    sparsemax,
-    tvmax,
-)
+The names below are imported when they are first used, so that the command line can answer `--help` without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foveate import ops
+    from foveate.attention import MECHANISMS, Attended, MultiheadAttention, mechanism
+    from foveate.errors import DataError, FoveateError, MissingExtra, ShapeError, UnknownName
+    from foveate.hub import load
+    from foveate.ops import (
+        DENSITIES,
+        TRANSFORMS,
+        BetaGaussian,
+        Gaussian,
+        GaussianBasis,
+        Mixture,
+        TruncatedParaboloid,
+        TruncatedParaboloidBasis,
+        entmax,
+        fenchel_young_loss,
+        fit_mixture,
+        fusedmax,
+        gfusedmax,
+        select_mixture,
+        softmax,
+        sparsemax,
+        tvmax,
+    )
 
 __version__ = "0.1.0"
 
@@ -47,6 +55,7 @@ __all__ = [
     "fit_mixture",
     "fusedmax",
     "gfusedmax",
+    "load",
     "mechanism",
     "ops",
     "select_mixture",
@@ -54,3 +63,24 @@ __all__ = [
     "sparsemax",
     "tvmax",
 ]
+
+_HOMES = {
+    "foveate.attention": ("MECHANISMS", "Attended", "MultiheadAttention", "mechanism"),
+    "foveate.errors": ("DataError", "FoveateError", "MissingExtra", "ShapeError", "UnknownName"),
+    "foveate.hub": ("load",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'foveate' has no attribute {name!r}")
+    if name == "ops":
+        return import_module("foveate.ops")
+    value = getattr(import_module(_HOME.get(name, "foveate.ops")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

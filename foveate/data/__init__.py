@@ -1,0 +1,60 @@
+"""Data: samples, the embedded Scenes, the real formats, and the feature store."""
+
+from functools import partial
+
+from foveate.data.answers import AnswerVocabulary, normalise_answer
+from foveate.data.coco import read_coco, read_coco_karpathy
+from foveate.data.features import FeatureStore, ImageFeatures, PictureFeatures, StoreDescription, stack_features
+from foveate.data.flickr import read_flickr
+from foveate.data.folder import read_folder
+from foveate.data.hat import read_hat
+from foveate.data.samples import Box, Caption, Dataset, Object, Phrase, Picture, Question, Source
+from foveate.data.scenes import scenes, scenes_large
+from foveate.data.tokens import tokenize
+from foveate.data.vocabulary import Vocabulary
+from foveate.data.vqa import read_vqa
+
+_VQA_SPLITS = ("train", "val", "test", "test-dev")
+_ALL = ("questions", "captions", "phrases", "objects")
+DATASETS: dict[str, Source] = {
+    "scenes": Source(scenes, ("train", "val", "test"), _ALL, embedded=True),
+    "scenes-large": Source(scenes_large, ("train", "val", "test"), _ALL, embedded=True),
+    "vqa-v2": Source(partial(read_vqa, version=2), _VQA_SPLITS, ("questions",)),
+    "vqa-v1": Source(partial(read_vqa, version=1), _VQA_SPLITS, ("questions",)),
+    "vqa-coco": Source(read_vqa, ("train", "val"), ("questions",)),
+    "vqa-hat": Source(read_hat, ("train", "val"), ("questions", "looks")),
+    "coco": Source(read_coco, ("train", "val"), ("captions", "objects")),
+    "coco-karpathy": Source(read_coco_karpathy, ("train", "restval", "train+restval", "val", "test"), ("captions",)),
+    "flickr8k": Source(partial(read_flickr, name="flickr8k"), ("train", "val", "test"), ("captions", "phrases")),
+    "flickr30k": Source(partial(read_flickr, name="flickr30k"), ("train", "val", "test"), ("captions", "phrases")),
+    "folder": Source(read_folder, ("all", "train", "val", "test"), ("questions", "captions", "objects")),
+}
+
+__all__ = [
+    "DATASETS",
+    "AnswerVocabulary",
+    "Box",
+    "Caption",
+    "Dataset",
+    "FeatureStore",
+    "ImageFeatures",
+    "Object",
+    "Phrase",
+    "Picture",
+    "PictureFeatures",
+    "Question",
+    "Source",
+    "StoreDescription",
+    "Vocabulary",
+    "normalise_answer",
+    "read_coco",
+    "read_coco_karpathy",
+    "read_flickr",
+    "read_folder",
+    "read_hat",
+    "read_vqa",
+    "scenes",
+    "scenes_large",
+    "stack_features",
+    "tokenize",
+]
