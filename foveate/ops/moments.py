@@ -21,7 +21,8 @@ def match_moments(
     """Mean and covariance of points with weights.
 
     `μ = Σ p t`, `V = Σ p (t − μ)(t − μ)ᵀ + floor`. The points are centred before they are squared: `Σ p ttᵀ − μμᵀ`
-    loses all digits of a narrow distribution in float32.
+    loses all digits of a narrow distribution in float32. (The centre m is a constant for autograd; with
+    `δ = Σ p (t − m)` the identities `μ = m + δ` and `V = Σ p (t − m)(t − m)ᵀ − δδᵀ` keep every derivative exact.)
 
     Args:
         weights: (..., N) non-negative, each row sums to one; half precision is computed in float32.
@@ -46,16 +47,17 @@ def match_moments(
     _check_points(where, weights, positions, mask)
     if mask is not None:
         weights = torch.where(mask, weights, torch.zeros_like(weights))
+    d = positions.shape[-1]
+    rough = (weights.detach().unsqueeze(-2) @ positions).squeeze(-2)
+    sums = (_centred_features(positions, rough) * weights.unsqueeze(-2)).sum(-1)
     total = weights.sum(-1, keepdim=True)
     check_weights(where, weights, total)
     filled = total > 0
-    weights = weights / torch.where(filled, total, torch.ones_like(total))
-    mean = (weights.unsqueeze(-2) @ positions).squeeze(-2)
-    centred = positions - mean.unsqueeze(-2)
-    spread = (centred * weights.unsqueeze(-1)).transpose(-1, -2) @ centred
-    covariance = spread + _floor_matrix(where, positions, mask, floor)
-    eye = torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)
-    mean = torch.where(filled, mean, torch.full_like(mean, 0.5))
+    sums = sums / torch.where(filled, total, torch.ones_like(total))
+    shift, spread = sums[..., :d], sums[..., d:].unflatten(-1, (d, d))
+    covariance = spread - shift.unsqueeze(-1) * shift.unsqueeze(-2) + _floor_matrix(where, positions, mask, floor)
+    mean = torch.where(filled, rough + shift, torch.full_like(rough, 0.5))
+    eye = torch.eye(d, dtype=mean.dtype, device=mean.device)
     return mean, torch.where(filled.unsqueeze(-1), covariance, eye / 12)
 
 
@@ -144,9 +146,15 @@ def whiten(difference: Tensor, root: Tensor) -> Tensor:
     if d > 2:
         lower = root.expand(*difference.shape[:-2], d, d)
         return torch.linalg.solve_triangular(lower, difference.transpose(-1, -2), upper=False).transpose(-1, -2)
-    x = difference[..., 0] / root[..., 0, 0, None]
-    y = (difference[..., 1] - root[..., 1, 0, None] * x) / root[..., 1, 1, None]
-    return torch.stack([x, y], dim=-1)
+    return torch.stack(_whitened_pair(difference, root), dim=-1)
+
+
+def squared_distance(difference: Tensor, root: Tensor) -> Tensor:
+    """`|root⁻¹ difference|²`, (..., P, d) and (..., d, d) -> (..., P)."""
+    if root.shape[-1] != 2:
+        return whiten(difference, root).square().sum(-1)
+    x, y = _whitened_pair(difference, root)
+    return x * x + y * y
 
 
 def root_determinant(root: Tensor) -> Tensor:
@@ -173,6 +181,19 @@ def principal_axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
     larger = 0.5 * (a + c) + torch.hypot(0.5 * (a - c), b)
     smaller = (a * c - b * b) / larger
     return torch.stack([larger, smaller], dim=-1), 0.5 * torch.atan2(2 * b, a - c)
+
+
+def _whitened_pair(difference: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+    x = difference[..., 0] / root[..., 0, 0, None]
+    return x, (difference[..., 1] - root[..., 1, 0, None] * x) / root[..., 1, 1, None]
+
+
+@torch.no_grad()
+def _centred_features(positions: Tensor, centre: Tensor) -> Tensor:
+    """`t − m` and `(t − m)(t − m)ᵀ` of every position, (..., d + d², N)."""
+    centred = positions.transpose(-1, -2).contiguous() - centre.unsqueeze(-1)
+    squares = (centred.unsqueeze(-3) * centred.unsqueeze(-2)).flatten(-3, -2)
+    return torch.cat([centred, squares], dim=-2)
 
 
 def _floor_matrix(where: str, positions: Tensor, mask: Tensor | None, floor: Floor) -> Tensor:

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from foveate.errors import ShapeError
 from foveate.ops.basis import Basis
-from foveate.ops.moments import lower_root, principal_axes, whiten
+from foveate.ops.moments import lower_root, principal_axes, root_determinant, whiten
 from foveate.ops.quadrature import ball_moments, chord_moments
 from foveate.ops.radial import peak, radial_pdf, support_ratio
 
@@ -47,13 +47,45 @@ def expect_basis(where: str, mean: Tensor, covariance: Tensor, power: float, bas
     centres, variance = (x.to(mean.device, torch.float64) for x in (basis.centres, basis.variance))
     wide, matrix = mean.double(), covariance.double()
     if math.isinf(power) and math.isinf(basis.power):
-        return radial_pdf(centres - wide.unsqueeze(-2), matrix + torch.diag(variance), math.inf).to(mean.dtype)
+        wider = matrix + torch.diag(variance)
+        if d == 2:
+            return _Normal.apply(wide, wider, centres).to(mean.dtype)
+        return radial_pdf(centres - wide.unsqueeze(-2), wider, math.inf).to(mean.dtype)
     if d > 2:
         raise ShapeError(f"{where}: expected dimension 1 or 2, got {d}; only Gaussians with a GaussianBasis go further")
     flat_mean, flat_matrix = wide.reshape(-1, d), matrix.reshape(-1, d, d)
     function = _Smoothed if math.isinf(power) else _Supported
     r = function.apply(flat_mean, flat_matrix, centres, variance, power, basis.power)
     return r.reshape(*mean.shape[:-1], len(basis)).to(mean.dtype)
+
+
+class _Normal(torch.autograd.Function):
+    """`N(μ_j; μ, V)` in the plane, for means (..., 2), matrices (..., 2, 2) and J centres.
+
+    With `z = L⁻¹ (μ_j − μ)`, `L Lᵀ = V`: `∂r/∂μ = r L⁻ᵀ z`, `∂r/∂V = ½ r L⁻ᵀ (z zᵀ − I) L⁻¹`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, matrix: Tensor, centres: Tensor) -> Tensor:
+        root = lower_root(matrix)
+        x = (centres[:, 0] - mean[..., :1]) / root[..., 0, :1]
+        y = (centres[:, 1] - mean[..., 1:] - root[..., 1, :1] * x) / root[..., 1, 1:]
+        r = torch.exp(-0.5 * (x * x + y * y)) / (2 * math.pi * root_determinant(root)).unsqueeze(-1)
+        ctx.save_for_backward(x, y, r, root)
+        return r
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, y, r, root = ctx.saved_tensors
+        weight = grad * r
+        wx, wy = weight * x, weight * y
+        total, xy = weight.sum(-1), (wx * y).sum(-1)
+        first = torch.stack([wx.sum(-1), wy.sum(-1)], dim=-1).unsqueeze(-1)
+        inner = torch.stack([(wx * x).sum(-1) - total, xy, xy, (wy * y).sum(-1) - total], dim=-1).unflatten(-1, (2, 2))
+        inverse = torch.linalg.solve_triangular(root, torch.eye(2, dtype=root.dtype, device=root.device), upper=False)
+        up = inverse.transpose(-1, -2)
+        return (up @ first).squeeze(-1), 0.5 * (up @ inner @ inverse), None
 
 
 class _Supported(torch.autograd.Function):

@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from foveate.ops.moments import lower_root, root_determinant, whiten
+from foveate.ops.moments import lower_root, root_determinant, squared_distance
 
 
 def support_ratio(power: float, dim: int) -> float:
@@ -45,7 +45,7 @@ def radial_pdf(difference: Tensor, covariance: Tensor, power: float) -> Tensor:
     """
     d = difference.shape[-1]
     root = lower_root(support_ratio(power, d) * covariance)
-    rho = whiten(difference, root).square().sum(-1)
+    rho = squared_distance(difference, root)
     scale = peak(power, d) / root_determinant(root).unsqueeze(-1)
     if math.isinf(power):
         return scale * torch.exp(-0.5 * rho)
