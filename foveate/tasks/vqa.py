@@ -15,7 +15,17 @@ from foveate.data.answers import AnswerVocabulary
 from foveate.data.features import FeatureStore, StoreDescription
 from foveate.data.tokens import tokenize
 from foveate.data.vocabulary import Vocabulary
-from foveate.encoders import ConvEncoder, PictureEncoder, StoredFeatures, TextEncoder, word_vectors
+from foveate.encoders import (
+    ConvEncoder,
+    PictureEncoder,
+    Preprocess,
+    StoredFeatures,
+    TextEncoder,
+    encoder_of,
+    pretrained_encoder,
+    word_vectors,
+)
+from foveate.encoders.table import describe_encoder
 from foveate.errors import DataError
 from foveate.losses import LOSSES
 from foveate.metrics import AnswerAccuracy, LookMetrics, choose_answers
@@ -69,8 +79,18 @@ class Stored:
     store: str = "features.h5"
 
 
+@dataclass(frozen=True)
+class Frozen:
+    """Pictures through a pretrained encoder that is not trained further; its features are kept in memory.
+
+    For small data, where a store is not worth the trouble. `encoder` is a name that `foveate extract` takes.
+    """
+
+    encoder: str = "efficientnet-lite0"
+
+
 Model: TypeAlias = Mcan | Rdan
-Images: TypeAlias = Conv | Stored
+Images: TypeAlias = Conv | Stored | Frozen
 
 
 @dataclass(frozen=True)
@@ -175,8 +195,8 @@ class VQA(Task):
         settings: what was chosen.
         words: the words that questions are read with.
         answers: the answers to choose from.
-        image_dim: size of the stored features, None when pictures are read.
-        store: what the stored features are, to encode new pictures the same way.
+        image_dim: size of the features, None when the model reads pictures.
+        store: what the features are, to encode new pictures the same way.
 
     >>> settings = VQASettings(model=Mcan(16, heads=2, layers=1), images=Conv((8, 8)), word_dim=8, limit=12)
     >>> task = VQA.from_data(settings, None)
@@ -203,6 +223,9 @@ class VQA(Task):
         answers = AnswerVocabulary(answers.answers[: settings.max_answers])
         if isinstance(settings.images, Conv):
             return cls(settings, words, answers)
+        if isinstance(settings.images, Frozen):
+            encoder = pretrained_encoder(settings.images.encoder)
+            return cls(settings, words, answers, encoder.dim, describe_encoder(encoder))
         store = open_store(settings.images, root, "train")
         return cls(settings, words, answers, store.dim, store.description)
 
@@ -271,15 +294,17 @@ class VQA(Task):
         """The questions of a split with their pictures, and the truth about where to look when it is needed."""
         settings = self.settings
         data = load_split(settings.data, root, split, settings.limit, need_pictures=_reads_pictures(settings))
-        images = settings.images
-        source = self._preprocess() if isinstance(images, Conv) else open_store(images, root, split)
         look = settings.look_size if split != "train" or settings.guidance else None
-        return QuestionExamples(data, source, group=settings.group, look_size=look)
+        return QuestionExamples(data, self._source(root, split), group=settings.group, look_size=look)
 
-    def _preprocess(self) -> Any:
-        encoder = self._image_encoder()
-        assert isinstance(encoder, ConvEncoder)
-        return encoder.preprocess
+    def _source(self, root: Path | None, split: str) -> Preprocess | FeatureStore | PictureEncoder:
+        images = self.settings.images
+        if isinstance(images, Stored):
+            return open_store(images, root, split)
+        if isinstance(images, Frozen):
+            assert self.store is not None
+            return encoder_of(self.store)
+        return cast(ConvEncoder, self._image_encoder()).preprocess
 
     def collate(self, examples: Sequence[VQAExample]) -> VQABatch:
         """One batch."""
@@ -328,7 +353,7 @@ def open_store(images: Stored, root: Path | None, split: str) -> FeatureStore:
 
 
 def _reads_pictures(settings: VQASettings) -> bool:
-    return isinstance(settings.images, Conv)
+    return not isinstance(settings.images, Stored)
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,16 +15,16 @@ from torch import Tensor
 from foveate.data.answers import AnswerVocabulary
 from foveate.data.features import FeatureStore, ImageFeatures, PictureFeatures, stack_features
 from foveate.data.hat import read_hat, to_grid
-from foveate.data.samples import Dataset, Id, Question
+from foveate.data.samples import Dataset, Id, Picture, Question
 from foveate.data.scenes import make_scenes
 from foveate.data.tokens import tokenize
 from foveate.data.vocabulary import PAD, Vocabulary
 from foveate.data.vqa import read_vqa
-from foveate.encoders import Preprocess
+from foveate.encoders import PictureEncoder, Preprocess
 from foveate.errors import DataError
 from foveate.registry import lookup
 
-# Decoded pictures are kept in memory up to so many bytes, which holds all of Scenes.
+# Decoded pictures, or their features, are kept in memory up to so many bytes, which holds all of Scenes.
 CACHE_BYTES = 400_000_000
 
 
@@ -128,7 +128,7 @@ class QuestionExamples:
 
     Args:
         data: the split.
-        source: how a picture becomes pixels, or the store of its features.
+        source: how a picture becomes pixels, the store of its features, or the encoder that makes them.
         group: an example is a picture with all its questions; otherwise one question.
         look_size: rows and columns of the maps of where to look; None leaves them out.
     """
@@ -136,7 +136,7 @@ class QuestionExamples:
     def __init__(
         self,
         data: Dataset,
-        source: Preprocess | FeatureStore,
+        source: Preprocess | FeatureStore | PictureEncoder,
         *,
         group: bool,
         look_size: tuple[int, int] | None,
@@ -144,7 +144,7 @@ class QuestionExamples:
         self.data, self.source, self.look_size = data, source, look_size
         groups = (data.questions_of(picture.id) for picture in data.pictures)
         self.rows = [own for own in groups if own] if group else [(question,) for question in data.questions]
-        self._kept: dict[Id, Tensor] = {}
+        self._kept: dict[Id, Tensor | PictureFeatures] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -162,20 +162,34 @@ class QuestionExamples:
         return VQAExample(picture, questions, region, people)
 
     def fingerprint(self) -> str:
-        """That of the annotations, and of the store where there is one."""
+        """That of the annotations, and of the features where there are some."""
         own = self.data.fingerprint()
-        return own if isinstance(self.source, Preprocess) else f"{own}-{self.source.fingerprint}"
+        if isinstance(self.source, FeatureStore):
+            return f"{own}-{self.source.fingerprint}"
+        return own if isinstance(self.source, Preprocess) else f"{own}-{self.source.weights()}"
 
     def _picture(self, question: Question) -> Tensor | PictureFeatures:
         picture = self.data.picture(question)
         if isinstance(self.source, FeatureStore):
             return self.source.get(picture)
-        if picture.id in self._kept:
-            return self._kept[picture.id]
-        pixels = self.source.pixels(picture.pixels())
-        if (len(self._kept) + 1) * pixels.numel() <= CACHE_BYTES:
-            self._kept[picture.id] = pixels
-        return pixels
+        if picture.id not in self._kept:
+            made = self._make(picture)
+            if (len(self._kept) + 1) * _bytes(made) > CACHE_BYTES:
+                return made
+            self._kept[picture.id] = made
+        return self._kept[picture.id]
+
+    def _make(self, picture: Picture) -> Tensor | PictureFeatures:
+        if isinstance(self.source, PictureEncoder):
+            seen = self.source.encode([picture.pixels()])
+            assert isinstance(seen.grid, tuple)
+            return PictureFeatures(str(picture.id), seen.values[0].half().cpu().numpy(), seen.grid)
+        assert isinstance(self.source, Preprocess)
+        return self.source.pixels(picture.pixels())
+
+
+def _bytes(made: Tensor | PictureFeatures) -> int:
+    return made.nbytes if isinstance(made, Tensor) else made.values.nbytes
 
 
 def _region(question: Question, H: int, W: int) -> Tensor:

@@ -16,10 +16,10 @@ from foveate.data.features import PictureFeatures, StoreDescription
 from foveate.data.samples import Dataset, Picture, Question
 from foveate.data.store_writer import import_features
 from foveate.data.tokens import tokenize
-from foveate.encoders import Preprocess
+from foveate.encoders import ConvEncoder, Preprocess
 from foveate.errors import DataError, UnknownName
 from foveate.losses import answer_bce, answer_cross_entropy, js_guidance, kl_guidance
-from foveate.tasks.vqa import VQA, Conv, Mcan, Rdan, Stored, VQASettings
+from foveate.tasks.vqa import VQA, Conv, Frozen, Mcan, Rdan, Stored, VQASettings
 from foveate.tasks.vqa_data import QuestionExamples, load_split
 from foveate.train import Adam, Training, evaluate, fit
 
@@ -196,6 +196,27 @@ def test_batches_do_not_change_the_metrics(task: VQA) -> None:
     model, examples = model_of(task), task.examples("val", None)
     one, many = (evaluate(task, model, examples, batch_size=size) for size in (1, 6))
     assert one == pytest.approx(many, rel=1e-4, abs=1e-5)
+
+
+def test_a_frozen_encoder_makes_the_features_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from foveate import encoders
+
+    torch.manual_seed(0)
+    encoder, calls = ConvEncoder((8, 8, 8, 8), blocks=0).eval(), []
+    monkeypatch.setattr(encoder, "name", "made-up")
+    row = encoders.Encoder(lambda **options: encoder, reads="pictures", pretrained=True)
+    monkeypatch.setitem(encoders.ENCODERS, "made-up", row)
+    monkeypatch.setattr(encoder, "encode", lambda pictures: calls.append(1) or ConvEncoder.encode(encoder, pictures))
+    frozen = VQA.from_data(replace(TINY, images=Frozen("made-up")), None)
+    examples = frozen.examples("train", None)
+    batch = frozen.collate([examples[0], examples[0], examples[1]])
+    assert len(calls) == 2
+    assert batch.pictures.values.shape == (3, 49, 8)
+    model = model_of(frozen).eval()
+    assert not [name for name, _ in model.named_parameters() if name.startswith("image.")]
+    assert VQA.from_vocabulary(frozen.settings, json.loads(json.dumps(frozen.vocabulary()))) == frozen
+    answer = frozen.predictor(model).answer(picture(), "Is it red?")
+    assert answer.attention.map().shape == (1, 7, 7)
 
 
 # --- data in VQA's layout, on stored features
