@@ -56,7 +56,7 @@ def compare(
     results: dict[str, list[Result]] = {}
     for seed in range(seeds):
         for mechanism in names:
-            made = override(base, [f"mechanism={mechanism}", f"seed={seed}"])
+            made = override(base, [f"settings.mechanism={mechanism}", f"training.seed={seed}"])
             if finetune is not None and mechanism != names[0]:
                 made = _continued(made, folder / f"{names[0]}-{seed}", finetune)
             results.setdefault(mechanism, []).append(_train(made, folder / f"{mechanism}-{seed}", data))

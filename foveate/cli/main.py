@@ -55,6 +55,10 @@ COMMANDS: dict[str, Command] = {
         "train with several attentions and print one table",
         takes_fields=True,
     ),
+    "answer": Command("foveate.cli.answer:answer", 'RUN IMAGE "QUESTION" [--plot PNG]', "ask a run about a picture"),
+    "predict": Command(
+        "foveate.cli.predict:predict", "RUN --data DIR --out JSON", "answer a split in the evaluation server's format"
+    ),
     "list": Command("foveate.cli.list:list_tables", "[TABLE]", "what there is: transforms, mechanisms, recipes, ..."),
     "scenes": Command("foveate.cli.scenes:scenes", "[OUT] [--show PNG]", "make the embedded dataset and look at it"),
     "extract": Command("foveate.cli.extract:extract", "ENCODER IMAGES OUT", "encode pictures into a feature store"),

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from foveate.recipes.recipe import Field, Recipe, from_config, override, recipe_fields, to_config
 from foveate.recipes.run import read_run, train_recipe
+from foveate.recipes.vqa import VQA_RECIPES
 
-RECIPES: dict[str, Callable[[], Recipe]] = {}
+RECIPES: dict[str, Callable[[], Recipe]] = {**VQA_RECIPES}
 
 __all__ = [
     "RECIPES",

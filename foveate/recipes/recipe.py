@@ -130,10 +130,16 @@ def _set(recipe: Recipe, name: str, text: str) -> Recipe:
     holder, dot, key = name.rpartition(".")
     mapping = _find(recipe, holder, known) if dot else None
     if mapping is None or not isinstance(mapping.value, Mapping):
-        short = [field.path.rpartition(".")[2] for field in known]
-        raise UnknownName(recipe.name, name, short + [field.path for field in known])
+        raise UnknownName(recipe.name, name, {end for field in known for end in _ends(field.path)})
     kind = get_args(mapping.kind)[1] if get_args(mapping.kind) else Any
     return _replace(recipe, mapping.path.split("."), {**mapping.value, key: parse(kind, text, name)})
+
+
+def _ends(path: str) -> Iterator[str]:
+    """The names by which a field can be called: a.b.c, b.c and c."""
+    while path:
+        yield path
+        path = path.partition(".")[2]
 
 
 def _find(recipe: Recipe, name: str, known: list[Field]) -> Field | None:

@@ -40,7 +40,8 @@ class Loss:
     Attributes:
         total: scalar with a gradient, summed over what is counted.
         count: how many things were summed: questions, pairs, words.
-        parts: further sums by name for the log, for instance one a term of the loss; divided by `count` too.
+        parts: further sums by name for the log, for instance one a term of the loss; divided by `count` too. Every
+            batch has the same names.
 
     >>> loss = Loss(torch.tensor([1.0, 2.0]).sum(), 2, {"answers": torch.tensor(3.0)})
     >>> float(loss.total) / loss.count

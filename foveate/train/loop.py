@@ -176,7 +176,7 @@ class _Trainer:
         expected = {**self._position(), "step": position["step"]}
         if position != expected:
             raise DataError(
-                f"resume: expected {position['processes']} process(es) with {position['steps_per_epoch']} steps an epoch "
+                f"resume: expected {position['processes']} process(es) with {position['steps_per_epoch']} steps "
                 f"as in {path}, got {expected['processes']} with {expected['steps_per_epoch']}; "
                 "use as many processes as before"
             )
@@ -338,6 +338,11 @@ class _Tally:
 
 def _stack(losses: list[Loss], names: list[str], flags: list[int]) -> Tensor:
     """One vector to be added up over processes: total, count, the parts by name, the flags."""
+    if any(sorted(loss.parts) != names for loss in losses):
+        raise DataError(
+            f"loss: expected the same parts in every batch, got {[sorted(loss.parts) for loss in losses]}; "
+            "give a part that does not apply as zero"
+        )
     total = torch.stack([loss.total.detach() for loss in losses]).sum()
     parts = [torch.stack([loss.parts[name].detach() for loss in losses]).sum().to(total) for name in names]
     count = total.new_tensor(sum(loss.count for loss in losses))

@@ -1,0 +1,144 @@
+"""Loading runs, also those of strangers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from foveate import hub
+from foveate.errors import DataError
+from foveate.recipes import train_recipe
+from foveate.tasks import TASKS
+from tests.train.toy import Toy, ToyPredictor, changed, toy_net_points
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "toy", Toy)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TASKS, "toy", Toy)
+        train_recipe(changed(toy_net_points(), epochs=1, settings={"dtype": "float32"}), folder, progress=False)
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def edit(path: Path, *keys: str, value: object) -> None:
+    data = json.loads(path.read_text())
+    part = data
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = value
+    path.write_text(json.dumps(data))
+
+
+def test_a_run_offers_what_its_task_offers(run: Path) -> None:
+    loaded = hub.load(run)
+    assert isinstance(loaded, ToyPredictor)
+    assert not loaded.model.training
+    assert loaded.nearest(0.2, 0.2) in (0, 1, 2)
+    assert loaded.device == torch.device("cpu")
+
+
+def test_a_run_inside_the_package_loads_by_name(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.move(run, tmp_path / "runs" / "small")
+    (tmp_path / "train").mkdir()
+    monkeypatch.setattr("foveate.train.folder.__file__", str(tmp_path / "train" / "folder.py"))
+    assert isinstance(hub.load("small"), ToyPredictor)
+    with pytest.raises(DataError, match=r"expected the folder of a run .* got 'smal'; .* embedded one: small"):
+        hub.load("smal")
+
+
+def test_saved_runs_are_small_and_load_offline(run: Path, tmp_path: Path) -> None:
+    folder = hub.save_pretrained(run, tmp_path / "out")
+    names = {"config.json", "vocabulary.json", "model.safetensors", "metrics.json", "environment.json"}
+    assert {path.name for path in folder.iterdir()} == names
+    first, second = hub.load(run), hub.from_pretrained(folder)
+    for name, tensor in first.model.state_dict().items():
+        assert torch.equal(tensor, second.model.state_dict()[name])
+    with pytest.raises(DataError, match=r"save_pretrained: expected a new folder, got the run in"):
+        hub.save_pretrained(run, folder)
+
+
+def test_a_name_of_the_hub_is_fetched_without_anything_else(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    def fetch(name: str, **options: object) -> str:
+        asked.update(options, name=name)
+        return str(run)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    assert isinstance(hub.from_pretrained("owner/name", revision="v1"), ToyPredictor)
+    assert asked["name"] == "owner/name"
+    assert asked["revision"] == "v1"
+    assert set(asked["allow_patterns"]) == {*hub.NEEDED, *hub.TOLD}
+
+
+def test_a_failing_hub_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str, **options: object) -> str:
+        raise OSError("no connection")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(DataError, match=r"from_pretrained: expected a folder or a repository .* got no connection"):
+        hub.from_pretrained("owner/name")
+    with pytest.raises(DataError, match=r"load: expected the folder of a run"):
+        hub.from_pretrained("./no/such/folder")
+
+
+def test_a_newer_configuration_is_refused(run: Path) -> None:
+    edit(run / "config.json", "format", value=99)
+    with pytest.raises(DataError, match=r"config.json: expected format 1 or older, got 99; a newer foveate wrote it"):
+        hub.load(run)
+
+
+def test_broken_json_is_named(run: Path) -> None:
+    (run / "config.json").write_text('{"format": 1, ')
+    with pytest.raises(DataError, match=r"load: expected JSON in .*config.json"):
+        hub.load(run)
+
+
+def test_a_missing_file_is_named(run: Path) -> None:
+    (run / "model.safetensors").unlink()
+    with pytest.raises(DataError, match=r"load: expected model.safetensors in .*, got none"):
+        hub.load(run)
+
+
+def test_weights_of_another_model_are_refused(run: Path) -> None:
+    edit(run / "config.json", "settings", "hidden", value=9)
+    with pytest.raises(DataError, match=r"expected first.weight \(9, 2\) of type F32 .* got \(8, 2\)"):
+        hub.load(run)
+
+
+@pytest.mark.parametrize("hidden", [10**9, 10**12])
+def test_sizes_out_of_proportion_are_refused_before_they_are_made(run: Path, hidden: int) -> None:
+    edit(run / "config.json", "settings", "hidden", value=hidden)
+    with pytest.raises(
+        DataError, match=r"load: expected sizes in .*config.json that suit its weights, got a tensor of"
+    ):
+        hub.load(run)
+
+
+def test_damaged_weights_are_refused(run: Path) -> None:
+    data = (run / "model.safetensors").read_bytes()
+    (run / "model.safetensors").write_bytes(data[:-1] + b"\x01")
+    with pytest.raises(DataError, match=r"the file is damaged"):
+        hub.load(run)
+
+
+def test_no_pickle_is_read(run: Path) -> None:
+    """A file that is a pickle under the right name is refused by its header."""
+    torch.save(Toy(toy_net_points().settings, 3).build_model().state_dict(), run / "model.safetensors")
+    with pytest.raises(DataError, match=r"load: expected whole tensors in"):
+        hub.load(run)
