@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from foveate.recipes.recipe import Recipe
-from foveate.tasks.vqa import Conv, Mcan, Rdan, Stored, VQASettings
+from foveate.tasks.vqa_settings import Conv, Mcan, Rdan, Stored, VQASettings
 from foveate.train import SGD, Adam, AdamW, Cosine, Steps, Training
 
 

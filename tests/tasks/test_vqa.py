@@ -19,8 +19,9 @@ from foveate.data.tokens import tokenize
 from foveate.encoders import ConvEncoder, Preprocess
 from foveate.errors import DataError, UnknownName
 from foveate.losses import answer_bce, answer_cross_entropy, js_guidance, kl_guidance
-from foveate.tasks.vqa import VQA, Conv, Frozen, Mcan, Rdan, Stored, VQASettings
+from foveate.tasks.vqa import VQA
 from foveate.tasks.vqa_data import QuestionExamples, load_split
+from foveate.tasks.vqa_settings import Conv, Frozen, Mcan, Rdan, Stored, VQASettings
 from foveate.train import Adam, Training, evaluate, fit
 
 TINY = VQASettings(

@@ -11,7 +11,8 @@ from foveate.data.vocabulary import SPECIAL, Vocabulary
 from foveate.recipes import override
 from foveate.recipes.typed import decode, encode
 from foveate.recipes.vqa import VQA_RECIPES
-from foveate.tasks.vqa import VQA, Conv, VQASettings
+from foveate.tasks.vqa import VQA
+from foveate.tasks.vqa_settings import Conv, VQASettings
 
 
 @pytest.mark.parametrize("name", VQA_RECIPES)
