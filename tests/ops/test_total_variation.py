@@ -124,7 +124,6 @@ def test_every_input_is_certified(dtype, shape):
         assert (independent_gap(x.double(), solution.value.double(), smoothness) <= 2e-6).all()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(32, 32), (31, 17), (1, 32), (32, 3)])
 def test_every_large_input_is_certified(dtype, shape):
