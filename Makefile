@@ -33,6 +33,8 @@ format: $(STAMP)-dev ## mend what `make check` would refuse
 
 bench: $(STAMP)-dev $(STAMP)-bench ## ours beside its rivals, one run, one thread
 	$(BIN)/python benchmarks/transforms.py --save
+	$(BIN)/python benchmarks/continuous.py --save
+	$(BIN)/python benchmarks/mixtures.py --save
 
 docs: $(STAMP)-docs ## the documentation as a site in docs/_build
 	$(BIN)/python -m sphinx -q -W -b html docs docs/_build
