@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveate.checks import check_dim, check_floating, check_mask, check_number, raise_nan
+from foveate.checks import check_dim, check_floating, check_mask, check_number, is_tracing, raise_nan
 
 _MOST_STEPS = 100
 
@@ -83,8 +83,15 @@ def _normalise(where: str, scores: Tensor, alpha: float, dim: int, mask: Tensor 
         check_mask(where, mask, scores.shape)
         scores = torch.where(mask, scores, -math.inf)
     wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    if alpha == 1.0 and _is_plain(wide, dim):
+        return torch.softmax(wide, dim).to(scores.dtype)
     weights = _entmax_rows(wide.movedim(dim, -1), alpha, where).movedim(-1, dim)
     return weights.to(scores.dtype)
+
+
+def _is_plain(scores: Tensor, dim: int) -> bool:
+    """True where torch's own softmax does: eager, and every row has a finite largest score."""
+    return not is_tracing() and scores.numel() > 0 and bool(torch.isfinite(scores.detach().amax(dim)).all())
 
 
 @torch.library.custom_op("foveate::entmax_rows", mutates_args=())
