@@ -34,8 +34,8 @@ class LookMetrics:
     """Where a model looks, over a split: against the truth where there is one, and by the shape of its maps.
 
     Names: "js" and "spearman" against where people looked or the true region; "mass" and "pointing" against the true
-    region; "area", "entropy" and "regions" of every map; "components" of densities. A subset's number is
-    "<name>/<subset>". What maps that know nothing score is "<name> of uniform", "... of centre", "... of random", what
+    region; "area", "entropy" and "regions" of every map; "components" of densities, and the shares "components = k"
+    of the examples with k of them where there may be several. A subset's number is "<name>/<subset>". What maps that know nothing score is "<name> of uniform", "... of centre", "... of random", what
     people score among themselves "<name> of people": a model is compared with each person and the results averaged,
     so it can hardly come closer to people than they come to each other.
 
@@ -78,7 +78,7 @@ class LookMetrics:
         maps = maps.double().cpu()
         numbers = {"area": support_area(maps), "entropy": entropy(maps), "regions": connected_regions(maps)}
         if density is not None:
-            numbers["components"] = components(density)
+            numbers |= _component_numbers(density)
         if region is not None:
             check_shape("LookMetrics", "region", region, tuple(maps.shape), "(B, H, W)")
             region = region.double().cpu()
@@ -142,6 +142,13 @@ def _rivals(H: int, W: int) -> dict[str, Tensor]:
         "centre": centre_maps(1, H, W).double(),
         "random": random_maps(1, H, W, torch.Generator().manual_seed(0)).double(),
     }
+
+
+def _component_numbers(density: Density) -> dict[str, Tensor]:
+    """How many components each density has, and where it may have several, whether it has exactly k of them."""
+    count, most = components(density).cpu(), density.ellipses(0.5).weight.shape[-1]
+    shares = {f"components = {k}": (count == k).double() for k in range(1, most + 1)} if most > 1 else {}
+    return {"components": count, **shares}
 
 
 def _distribution(region: Tensor) -> Tensor:

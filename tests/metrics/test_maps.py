@@ -141,6 +141,19 @@ def test_components_are_told_of_densities_only() -> None:
     looks = LookMetrics(size=(4, 4))
     looks.update(density.to_map(4, 4), density=density)
     assert looks.compute()["components"] == 1
+    assert "components = 1" not in looks.compute()  # nothing to choose
+
+
+def test_shares_of_the_number_of_components() -> None:
+    pair = Gaussian(torch.rand(4, 3, 2), 0.01 * torch.eye(2).expand(4, 3, 2, 2))
+    weights = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    looks = LookMetrics(size=(4, 4))
+    for rows in (slice(0, 1), slice(1, 4)):
+        density = Mixture(Gaussian(pair.mean[rows], pair.covariance[rows]), weights[rows])
+        looks.update(density.to_map(4, 4), density=density)
+    result = looks.compute()
+    assert [result[f"components = {k}"] for k in (1, 2, 3)] == [0.75, 0.25, 0.0]
+    assert result["components"] == 1.25
 
 
 def test_refusals() -> None:
