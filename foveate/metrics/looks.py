@@ -34,10 +34,11 @@ class LookMetrics:
     """Where a model looks, over a split: against the truth where there is one, and by the shape of its maps.
 
     Names: "js" and "spearman" against where people looked or the true region; "mass" and "pointing" against the true
-    region; "area", "entropy" and "regions" of every map; "components" of densities, and the shares "components = k"
-    of the examples with k of them where there may be several. A subset's number is "<name>/<subset>". What maps that know nothing score is "<name> of uniform", "... of centre", "... of random", what
-    people score among themselves "<name> of people": a model is compared with each person and the results averaged,
-    so it can hardly come closer to people than they come to each other.
+    region; "area", "entropy" and "regions" of every map; "components" of densities, and the shares "components = k" of
+    the examples with k of them where there may be several. A subset's number is "<name>/<subset>". What maps that know
+    nothing score is "<name> of uniform", "... of centre", "... of random", what people score among themselves "<name>
+    of people": a model is compared with each person and the results averaged, so it can hardly come closer to people
+    than they come to each other.
 
     Args:
         size: rows and columns of the grid that all is compared on.
