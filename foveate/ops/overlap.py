@@ -49,35 +49,46 @@ def expect_basis(where: str, mean: Tensor, covariance: Tensor, power: float, bas
     if math.isinf(power) and math.isinf(basis.power):
         wider = matrix + torch.diag(variance)
         if d == 2:
-            return _Normal.apply(wide, wider, centres).to(mean.dtype)
+            return _Normal.apply(wide, wider, centres)[0].to(mean.dtype)
         return radial_pdf(centres - wide.unsqueeze(-2), wider, math.inf).to(mean.dtype)
     if d > 2:
         raise ShapeError(f"{where}: expected dimension 1 or 2, got {d}; only Gaussians with a GaussianBasis go further")
     flat_mean, flat_matrix = wide.reshape(-1, d), matrix.reshape(-1, d, d)
     function = _Smoothed if math.isinf(power) else _Supported
-    r = function.apply(flat_mean, flat_matrix, centres, variance, power, basis.power)
+    r = function.apply(flat_mean, flat_matrix, centres, variance, power, basis.power)[0]
     return r.reshape(*mean.shape[:-1], len(basis)).to(mean.dtype)
 
 
-class _Normal(torch.autograd.Function):
+class _Expectation(torch.autograd.Function):
+    """Base of the expectations: `forward` returns the value first, then what `backward` needs."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*output)
+        ctx.options = inputs[4:]
+
+
+class _Normal(_Expectation):
     """`N(μ_j; μ, V)` in the plane, for means (..., 2), matrices (..., 2, 2) and J centres.
 
     With `z = L⁻¹ (μ_j − μ)`, `L Lᵀ = V`: `∂r/∂μ = r L⁻ᵀ z`, `∂r/∂V = ½ r L⁻ᵀ (z zᵀ − I) L⁻¹`.
     """
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, matrix: Tensor, centres: Tensor) -> Tensor:
+    def forward(mean: Tensor, matrix: Tensor, centres: Tensor) -> tuple[Tensor, ...]:
         root = lower_root(matrix)
         x = (centres[:, 0] - mean[..., :1]) / root[..., 0, :1]
         y = (centres[:, 1] - mean[..., 1:] - root[..., 1, :1] * x) / root[..., 1, 1:]
         r = torch.exp(-0.5 * (x * x + y * y)) / (2 * math.pi * root_determinant(root)).unsqueeze(-1)
-        ctx.save_for_backward(x, y, r, root)
-        return r
+        return r, x, y, root
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        x, y, r, root = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None]:
+        r, x, y, root = ctx.saved_tensors
         weight = grad * r
         wx, wy = weight * x, weight * y
         total, xy = weight.sum(-1), (wx * y).sum(-1)
@@ -88,7 +99,7 @@ class _Normal(torch.autograd.Function):
         return (up @ first).squeeze(-1), 0.5 * (up @ inner @ inverse), None
 
 
-class _Supported(torch.autograd.Function):
+class _Supported(_Expectation):
     """Density with bounded support, any basis.
 
     With `E = L R semi² Rᵀ Lᵀ` (L the widths of the bump, R a rotation), `Q = L⁻ᵀ R semi⁻¹` and the integrals M of
@@ -98,33 +109,32 @@ class _Supported(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor, power: float, bump: float
-    ) -> Tensor:
+        mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor, power: float, bump: float
+    ) -> tuple[Tensor, ...]:
         d = mean.shape[-1]
         width = (variance * (2 if math.isinf(bump) else support_ratio(bump, d))).sqrt()
-        ratio = support_ratio(power, d)
-        semi, axes = _frame(ratio * covariance / (width.unsqueeze(-1) * width))
+        semi, axes = _frame(support_ratio(power, d) * covariance / (width.unsqueeze(-1) * width))
         centre = ((centres - mean.unsqueeze(-2)) / width) @ axes
         moments = _moments(semi, centre, power, bump)
         factor = peak(power, d) / (semi.prod(-1) * width.prod())
-        ctx.save_for_backward(moments, axes / width.unsqueeze(-1) / semi.unsqueeze(-2), factor)
-        ctx.power, ctx.ratio = power, ratio
-        return factor.unsqueeze(-1) * _value(moments)
+        r = factor.unsqueeze(-1) * _value(moments)
+        return r, moments, axes / width.unsqueeze(-1) / semi.unsqueeze(-2), factor
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        moments, Q, factor = ctx.saved_tensors
-        m = ctx.power
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        _r, moments, Q, factor = ctx.saved_tensors
+        m = ctx.options[0]
         total = (grad.unsqueeze(-2) @ moments).squeeze(-2) * factor.unsqueeze(-1)
         first, second = _unpack(total)
         eye = torch.eye(first.shape[-1], dtype=grad.dtype, device=grad.device)
         inner = m * second - 0.5 * _value(total)[..., None, None] * eye
         mean_grad = (2 * m * Q @ first.unsqueeze(-1)).squeeze(-1)
-        return mean_grad, ctx.ratio * (Q @ inner @ Q.transpose(-1, -2)), None, None, None, None
+        ratio = support_ratio(m, first.shape[-1])
+        return mean_grad, ratio * (Q @ inner @ Q.transpose(-1, -2)), None, None, None, None
 
 
-class _Smoothed(torch.autograd.Function):
+class _Smoothed(_Expectation):
     """Gaussian density, basis with bounded support: the same integral as `_Supported` with the roles exchanged.
 
     The support is now the basis function's, and the derivative is wanted in the Gaussian. In coordinates in which the
@@ -134,8 +144,8 @@ class _Smoothed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor, power: float, bump: float
-    ) -> Tensor:
+        mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor, power: float, bump: float
+    ) -> tuple[Tensor, ...]:
         d = mean.shape[-1]
         support = support_ratio(bump, d) * variance
         root = lower_root(2 * covariance)
@@ -145,20 +155,17 @@ class _Smoothed(torch.autograd.Function):
         moments = _moments(semi, centre, bump, power)
         inverse = whiten(torch.eye(d, dtype=mean.dtype, device=mean.device).expand_as(root), root)
         factor = peak(bump, d) / support.prod().sqrt()
-        ctx.save_for_backward(moments, inverse @ axes, semi, centre, factor)
-        ctx.power = bump
-        return factor * _value(moments)
+        return factor * _value(moments), moments, inverse @ axes, semi, centre, factor
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        moments, Q, semi, centre, factor = ctx.saved_tensors
-        factor = 2 * ctx.power * factor
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        _r, moments, Q, semi, centre, factor = ctx.saved_tensors
+        pull = 2 * ctx.options[1] * factor
         first, second = _unpack((grad.unsqueeze(-2) @ moments).squeeze(-2))
-        pulls, _ = _unpack(moments * grad.unsqueeze(-1))
-        torque = centre.transpose(-1, -2) @ pulls
-        inner = -factor * (semi.unsqueeze(-1) * second - torque) / semi.unsqueeze(-2)
-        mean_grad = -factor * (Q @ (first / semi).unsqueeze(-1)).squeeze(-1)
+        torque = centre.transpose(-1, -2) @ _unpack(moments * grad.unsqueeze(-1))[0]
+        inner = -pull * (semi.unsqueeze(-1) * second - torque) / semi.unsqueeze(-2)
+        mean_grad = -pull * (Q @ (first / semi).unsqueeze(-1)).squeeze(-1)
         return mean_grad, Q @ inner @ Q.transpose(-1, -2), None, None, None, None
 
 

@@ -27,7 +27,7 @@ CHORD_NODES = 28
 REACH = 4.4  # a Gaussian bump is below exp(−REACH²) = 4e-9 of the peak of the product beyond this distance from it
 
 
-@lru_cache(maxsize=64)
+@torch.compiler.assume_constant_result
 def gauss_legendre(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Nodes (count,) and weights (count,) of Gauss-Legendre quadrature on [−1, 1], in float64.
 
@@ -37,6 +37,11 @@ def gauss_legendre(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
     >>> round(float(w @ x.square()), 12) == round(2 / 3, 12)
     True
     """
+    return _gauss_legendre(count, device)
+
+
+@lru_cache(maxsize=64)
+def _gauss_legendre(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
     x, w = np.polynomial.legendre.leggauss(count)
     with torch.inference_mode(False):  # a tensor made in inference mode would be of no use outside it
         return torch.as_tensor(x, device=device), torch.as_tensor(w, device=device)
@@ -59,7 +64,8 @@ def chord_moments(semi: Tensor, centre: Tensor) -> Tensor:
     axes, points, low, high, swapped = _chord_window(semi, centre)
     (a, b), (cx, cy) = axes, points
     S, cosine, weight = mapped_nodes(low, high, CHORD_NODES)
-    weight = weight.mul_(torch.addcmul(-cx.unsqueeze(-1), a.unsqueeze(-1), S).square_().neg_().exp_())
+    x = torch.addcmul(-cx.unsqueeze(-1), a.unsqueeze(-1), S)
+    weight = weight.mul_((x * x).neg_().exp_())
     y0 = cy.abs()
     half = cosine.mul_(b.unsqueeze(-1))
     u, v = y0.unsqueeze(-1) - half, half.add_(y0.unsqueeze(-1))
@@ -133,7 +139,7 @@ def _peak(semi2: tuple[Tensor, ...], pull: tuple[Tensor, ...], power: float) -> 
     kappa = torch.full_like(pull[0], power)
     for _ in range(6):
         inverse = [1 / (s + kappa) for s in semi2]
-        squares = [(p * i).square_() for p, i in zip(pull, inverse, strict=True)]
+        squares = [(p * i).square() for p, i in zip(pull, inverse, strict=True)]
         total = sum(squares[1:], squares[0]) + power / kappa
         slope = power / kappa.square()
         for q, i in zip(squares, inverse, strict=True):
@@ -210,6 +216,6 @@ def _line(
         edge = math.sqrt(radial_reach(power - 1, missing=1e-14))
         low, high = ((c - 1) / a).clamp(-edge, edge), ((c + 1) / a).clamp(-edge, edge)
     u, cosine, w = mapped_nodes(low, high, nodes)
-    z2 = torch.addcmul(-c.unsqueeze(-1), a.unsqueeze(-1), u).square_()
+    z2 = torch.addcmul(-c.unsqueeze(-1), a.unsqueeze(-1), u).square()
     w = w * (torch.exp(-z2) if math.isinf(bump) else (1 - z2).clamp(min=0).pow(bump))
     return u, cosine, w if power == 1 else w * cosine.pow(2 * (power - 1))

@@ -75,7 +75,7 @@ def ridge_coefficients(
     return fit @ values
 
 
-@lru_cache(maxsize=64)
+@torch.compiler.assume_constant_result
 def ridge_matrix(
     basis: Basis, grid: Cells, penalty: float, padding: bool, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
@@ -87,6 +87,13 @@ def ridge_matrix(
     >>> ridge_matrix(GaussianBasis.grid(49), (14, 14), 0.01, True, torch.float32, torch.device("cpu")).shape
     torch.Size([49, 196])
     """
+    return _ridge_matrix(basis, grid, penalty, padding, dtype, device)
+
+
+@lru_cache(maxsize=64)
+def _ridge_matrix(
+    basis: Basis, grid: Cells, penalty: float, padding: bool, dtype: torch.dtype, device: torch.device
+) -> Tensor:
     with torch.inference_mode(False), torch.no_grad():
         F, system = _system(basis, grid, penalty, padding, device)
         return torch.cholesky_solve(F.T, torch.linalg.cholesky(system + F.T @ F)).to(dtype)

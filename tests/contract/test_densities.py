@@ -352,6 +352,49 @@ def test_wrong_dimensions_are_refused(name):
         plane.ellipses(1.5)
 
 
+# ---------------------------------------------------------------- transforms of torch
+
+
+@every_class
+@pytest.mark.parametrize("basis", list(bases(2)), ids=BASES)
+def test_under_vmap(kind, basis):
+    positions = cell_centres(3, 4).double()
+    scores = torch.randn(3, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def value(s):
+        return kind.from_weights(torch.softmax(s, -1), positions).expect(basis).square().sum()
+
+    leaf = scores.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(value(leaf), leaf)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(value))(scores), expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # of the tracer itself
+@every_class
+def test_under_compile(kind):
+    positions, basis = cell_centres(3, 4), GaussianBasis.grid(4, variance=0.05)
+    scores = torch.randn(2, 12, generator=torch.Generator().manual_seed(0))
+
+    def value(s):
+        return kind.from_weights(torch.softmax(s, -1), positions).expect(basis)
+
+    results = []
+    for f in (value, torch.compile(value, backend="aot_eager", fullgraph=True)):
+        leaf = scores.clone().requires_grad_()
+        r = f(leaf)
+        results.append((r.detach(), torch.autograd.grad(r.square().sum(), leaf)[0]))
+    torch.testing.assert_close(results[0], results[1])
+
+
+@every_class
+def test_a_second_derivative_is_refused(kind):
+    mean = torch.tensor([0.4, 0.5], dtype=torch.float64, requires_grad=True)
+    density = kind(mean, 0.01 * torch.eye(2, dtype=torch.float64))
+    (first,) = torch.autograd.grad(density.expect(GaussianBasis.grid(4)).square().sum(), mean, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        first.sum().backward()
+
+
 # ---------------------------------------------------------------- limits in alpha
 
 
