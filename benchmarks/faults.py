@@ -1,0 +1,129 @@
+"""Kill a training at random moments, again and again: every result must equal that of the uninterrupted one.
+
+    python benchmarks/faults.py [--kills 20] [--processes 1] [--seed 0]
+
+Trains a small MCAN on a few scenes with a checkpoint after every step. A child process trains and is killed with
+signal 9 at a random moment, then another goes on; when one finishes, its weights, optimiser, best weights and
+evaluations are compared bit for bit, and the next starts anew. Children are forked after the imports, so that a
+kill falls into the training and not into the start of Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import accelerate  # noqa: F401  (imported before the forks)
+import torch
+
+from foveate.recipes import RECIPES, Recipe, override, train_recipe
+from foveate.train.checkpoint import CHECKPOINT, WEIGHTS
+from foveate.train.log import read_log
+
+SMALL = "limit=24 hidden=16 heads=2 layers=1 channels=8,8,8,8 blocks=0 dropout=0.1 epochs=3 batch_size=4 save_every=0"
+KEPT = (CHECKPOINT, WEIGHTS, "metrics.json")
+
+
+def start(recipe: Recipe, folder: Path, processes: int) -> list[int]:
+    """Fork the processes of one training and return their ids."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(processes):
+        child = os.fork()
+        if child == 0:
+            _train(recipe, folder, rank, processes, port)
+        children.append(child)
+    return children
+
+
+def _train(recipe: Recipe, folder: Path, rank: int, processes: int, port: int) -> None:
+    if processes > 1:
+        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1")
+    code = 1
+    try:
+        train_recipe(recipe, folder, resume=True, progress=False)
+        code = 0
+    except BaseException as error:
+        print(f"process {rank}: {error}", file=sys.stderr)
+    finally:
+        os._exit(code)
+
+
+def finish(children: list[int], seconds: float | None) -> bool:
+    """Wait for the children, and kill them after so many seconds; True when all of them ended well by themselves."""
+    end = time.monotonic() + (seconds if seconds is not None else 3600)
+    codes: dict[int, int] = {}
+    while len(codes) < len(children):
+        for child in set(children) - set(codes):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                codes[child] = os.waitstatus_to_exitcode(status)
+        if time.monotonic() > end:
+            for child in set(children) - set(codes):
+                os.kill(child, signal.SIGKILL)
+                codes[child] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        time.sleep(0.002)
+    unexpected = [code for code in codes.values() if code not in (0, -signal.SIGKILL)]
+    if unexpected:
+        raise SystemExit(f"a training ended with {unexpected} without being killed")
+    return all(code == 0 for code in codes.values())
+
+
+def same(first: Path, second: Path) -> bool:
+    """True when the files that make the result are equal, byte for byte."""
+    return all((first / name).read_bytes() == (second / name).read_bytes() for name in KEPT)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    recipe = override(RECIPES["vqa-mcan-scenes"](), SMALL.split())
+    dice = random.Random(options.seed)
+    with TemporaryDirectory() as place:
+        whole, cut = Path(place, "whole"), Path(place, "cut")
+        begun = time.monotonic()
+        assert finish(start(recipe, whole, options.processes), None)
+        length = time.monotonic() - begun
+        print(f"uninterrupted: {length:.1f} s, {options.processes} process(es)")
+        kills = finished = 0
+        while kills < options.kills:
+            delay = dice.uniform(0, length / 3)
+            if not finish(start(recipe, cut, options.processes), delay):
+                kills += 1
+                steps = [line["step"] for line in read_log(cut / "log.jsonl")]
+                print(f"kill {kills:2d} after {delay:5.2f} s, log at step {max(steps, default=0)}")
+                continue
+            finished += check(whole, cut)
+            shutil.rmtree(cut)
+        assert finish(start(recipe, cut, options.processes), None)
+        finished += check(whole, cut)
+    print(f"{kills} kills, {finished} finished trainings, all equal to the uninterrupted one")
+
+
+def check(whole: Path, cut: Path) -> int:
+    """Stop unless the results are equal."""
+    if not same(whole, cut):
+        raise SystemExit("a resumed training differs from the uninterrupted one")
+    print("finished: identical")
+    return 1
+
+
+if __name__ == "__main__":
+    main()
