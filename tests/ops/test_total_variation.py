@@ -157,16 +157,16 @@ def independent_gap(x: torch.Tensor, w: torch.Tensor, smoothness: float) -> torc
 
 def test_certificate_notices_a_wrong_answer():
     from foveate.ops.graphs import GridGraph
-    from foveate.ops.total_variation import _gaps, _State
+    from foveate.ops.tv_solver import State, gaps
 
     graph = GridGraph(3, 3, torch.float64, torch.device("cpu"))
     y = draw(9, 1)
-    state = _State.start(y, torch.ones(9, 1, dtype=torch.bool), torch.tensor([0.3]).double(), graph, torch.float64)
+    state = State.start(y, torch.ones(9, 1, dtype=torch.bool), torch.tensor([0.3]).double(), graph, torch.float64)
     state.iterate(500)
     w = state.y - graph.divergence(state.dual)
-    assert sum(_gaps(graph, state.y, w, state.dual, state.bound)).item() < 1e-12
+    assert sum(gaps(graph, state.y, w, state.dual, state.bound)).item() < 1e-12
     w[1, 1] += 0.01
-    assert sum(_gaps(graph, state.y, w, state.dual, state.bound)).item() > 1e-5
+    assert sum(gaps(graph, state.y, w, state.dual, state.bound)).item() > 1e-5
 
 
 def test_long_chains_and_strong_smoothing():
