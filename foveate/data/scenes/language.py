@@ -18,12 +18,12 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "plain": ("plain", "solid"),
     "striped": ("striped", "stripy"),
     "dotted": ("dotted", "spotted"),
-    "checked": ("checked", "checkered"),
     "purple": ("purple", "violet"),
     "grey": ("grey", "gray"),
     "circle": ("circle", "disc"),
     "square": ("square", "box"),
     "cross": ("cross", "plus"),
+    "diamond": ("diamond", "rhombus"),
 }
 NOUNS = ("shape", "thing", "object", "figure")
 KIND_WORDS: Mapping[str, tuple[str, ...]] = {

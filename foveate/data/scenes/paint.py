@@ -21,19 +21,18 @@ RGB = {
 }
 # Corners in thousandths of the radius.
 POLYGONS = {
-    "square": ((-700, -700), (700, -700), (700, 700), (-700, 700)),
+    "square": ((-780, -780), (780, -780), (780, 780), (-780, 780)),
+    "diamond": ((0, -1000), (660, 0), (0, 1000), (-660, 0)),
     "triangle": ((0, -1000), (866, 500), (-866, 500)),
     "star": (
-        *((0, -1000), (265, -364), (951, -309), (428, 139), (588, 809)),
-        *((0, 450), (-588, 809), (-428, 139), (-951, -309), (-265, -364)),
+        *((0, -1000), (294, -405), (951, -309), (476, 155), (588, 809)),
+        *((0, 500), (-588, 809), (-476, 155), (-951, -309), (-294, -405)),
     ),
     "cross": (
-        *((-300, -950), (300, -950), (300, -300), (950, -300), (950, 300), (300, 300)),
-        *((300, 950), (-300, 950), (-300, 300), (-950, 300), (-950, -300), (-300, -300)),
+        *((-340, -930), (340, -930), (340, -340), (930, -340), (930, 340), (340, 340)),
+        *((340, 930), (-340, 930), (-340, 340), (-930, 340), (-930, -340), (-340, -340)),
     ),
 }
-# Turns with rational cosine and sine a/c, b/c: 0, ±16 and ±23 degrees.
-TURNS = ((1, 0, 1), (24, 7, 25), (24, -7, 25), (12, 5, 13), (12, -5, 13))
 SHADES = {"dark": (24, 76), "light": (152, 204)}
 
 
@@ -122,35 +121,37 @@ def _window(canvas: np.ndarray, thing: Thing) -> np.ndarray:
 
 def _stamp(canvas: np.ndarray, thing: Thing) -> None:
     window = _window(canvas, thing)
-    cover = _cover(thing.shape, thing.radius, thing.turn)[..., None]
+    cover = _cover(thing.shape, thing.radius)[..., None]
     light = np.array(RGB[thing.colour], np.int32) * (92 + thing.tint) // 100
-    paint = np.where(_pattern(thing.texture, thing.radius, thing.phase)[..., None], light * 2 // 5, light)
+    dark = _pattern(thing.texture, thing.radius, thing.phase) & _inner(thing.shape, thing.radius)
+    paint = np.where(dark[..., None], light * 2 // 5, light)
     window[...] = (window * (16 - cover) + paint.clip(0, 255) * cover + 8) // 16
 
 
 def _solid(thing: Thing) -> np.ndarray:
-    return _cover(thing.shape, thing.radius, thing.turn) >= 8
+    return _cover(thing.shape, thing.radius) >= 8
 
 
 @cache
-def _cover(shape: str, radius: int, turn: int) -> np.ndarray:
+def _cover(shape: str, radius: int) -> np.ndarray:
     """(2r+3, 2r+3) how many of a pixel's sixteen samples lie inside the shape; few arguments, so all are kept."""
     pixels = np.arange(-radius - 1, radius + 2, dtype=np.int64)
     samples = (8 * pixels[:, None] + np.array([-3, -1, 1, 3])).ravel()
     u, v = np.meshgrid(samples, samples)
-    a, b, c = TURNS[turn]
-    u, v = (a * u + b * v) // c, (a * v - b * u) // c
     side = len(pixels)
     return _inside(shape, u, v, 8 * radius).reshape(side, 4, side, 4).sum(axis=(1, 3), dtype=np.int32)
+
+
+@cache
+def _inner(shape: str, radius: int) -> np.ndarray:
+    """(2r+3, 2r+3) the shape without its rim, which keeps its plain colour so that no texture eats the outline."""
+    return np.pad(_cover(shape, radius - 1) == 16, 1)
 
 
 def _inside(shape: str, u: np.ndarray, v: np.ndarray, R: int) -> np.ndarray:
     """Which points (u, v), y down, lie inside the shape of radius R."""
     if shape == "circle":
-        return u * u + v * v <= R * R
-    if shape == "heart":
-        x, y, L = 6 * u, R // 2 - 6 * v, 5 * R
-        return (x * x + y * y - L * L) ** 3 <= x * x * y**3 * L
+        return 100 * (u * u + v * v) <= 81 * R * R
     return _inside_polygon(np.array(POLYGONS[shape], np.int64) * R, 1000 * u, 1000 * v)
 
 
@@ -173,6 +174,4 @@ def _pattern(texture: str, radius: int, phase: int) -> np.ndarray:
         return (x, y, x + y)[phase % 3] % 4 < 2
     if texture == "dotted":
         return (x % 4 < 2) & (y % 4 < 2)
-    if texture == "checked":
-        return (x // 4 + y // 4) % 2 == 0
     return np.zeros((side, side), bool)

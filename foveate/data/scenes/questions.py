@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 from foveate.data.scenes.dice import Dice
 from foveate.data.scenes.language import (
@@ -63,6 +63,10 @@ class Desk:
         words = {kind: self.dice.pick(names) for kind, names in KIND_WORDS.items()}
         return sentence(self.dice.pick(template).format(**words, **parts))
 
+    def values(self, kind: str) -> list[str]:
+        """The values of an attribute that occur in the scene."""
+        return [value for value in VALUES[kind] if any(getattr(thing, kind) == value for thing in self.scene.things)]
+
     def pairs(self) -> list[tuple[Thing, Thing]]:
         """All pairs of things in random order inside the pair; two times in three only those far apart, if any."""
         pairs = list(combinations(self.scene.things, 2))
@@ -107,12 +111,12 @@ def count(desk: Desk) -> Draft | None:
 
 
 def exist(desk: Desk) -> Draft | None:
-    """Is there one that joins two values, both of which are in the picture?"""
+    """Is there one with this value, or with these two, each of which something in the picture has?"""
     things = desk.scene.things
-    kinds = desk.dice.pick(tuple(combinations(VALUES, 2)))
+    kinds = desk.dice.pick((*combinations(VALUES, 1), *combinations(VALUES, 2)))
     present = {tuple(getattr(thing, kind) for kind in kinds) for thing in things}
-    first, second = ({getattr(thing, kind) for thing in things} for kind in kinds)
-    absent = {(a, b) for a in first for b in second} - present
+    allowed = [VALUES[kind] if len(kinds) == 1 else desk.values(kind) for kind in kinds]
+    absent = set(product(*allowed)) - present
     if not absent:
         return None
     truth = bool(desk.dice.below(2))
@@ -133,7 +137,7 @@ def exist(desk: Desk) -> Draft | None:
 def verify(desk: Desk) -> Draft | None:
     """Is this thing red? If it is not, then something else in the picture is."""
     kind = desk.dice.pick(tuple(VALUES))
-    seen = sorted({getattr(thing, kind) for thing in desk.scene.things})
+    seen = desk.values(kind)
     thing = desk.dice.pick(desk.scene.things)
     name = desk.refer.refer(thing, desk.dice, without=(kind,))
     if name is None or len(seen) < 2:
@@ -224,12 +228,13 @@ def more(desk: Desk) -> Draft | None:
 
 
 def _query(kind: str, template: Sequence[str]) -> Callable[[Desk], Draft | None]:
-    """A question for one attribute of one thing."""
+    """A question for one attribute of one thing; every value in the picture is as likely, however often it is there."""
 
     def query(desk: Desk) -> Draft | None:
-        thing = desk.dice.pick(desk.scene.things)
+        values = desk.values(kind)
+        thing = desk.dice.pick(fitting(desk.scene.things, {kind: desk.dice.pick(values)}))
         name = desk.refer.refer(thing, desk.dice, without=(kind,))
-        if name is None:
+        if name is None or len(values) < 2:
             return None
         return Draft(kind, desk.ask(template, thing=name), *_attribute(thing, kind, (thing.id,)))
 
@@ -310,7 +315,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "count": Kind(count, "number"),
-    "exist": Kind(exist, "yes/no"),
+    "exist": Kind(exist, "yes/no", tickets=2),
     "verify": Kind(verify, "yes/no"),
     "same": Kind(same, "yes/no"),
     "relation": Kind(relation, "yes/no"),
@@ -354,6 +359,8 @@ KINDS: Mapping[str, Kind] = {
     "extreme": Kind(extreme, "other", tickets=2),
 }
 PER_PICTURE = {"number": 1, "yes/no": 3, "other": 4}
+# How often every kind is tried; a try fails when the thing it picks cannot be told from another in words.
+ROUNDS = 3
 
 
 def ask(scene: Scene, dice: Dice) -> list[Draft]:
@@ -369,7 +376,7 @@ def ask(scene: Scene, dice: Dice) -> list[Draft]:
     for answer_type, wanted in PER_PICTURE.items():
         rows = [row for row in KINDS.values() if row.answer_type == answer_type for _ in range(row.tickets)]
         before = len(drafts)
-        for row in dice.shuffled(rows):
+        for row in [row for _ in range(ROUNDS) for row in dice.shuffled(rows)]:
             draft = row.make(desk) if len(drafts) < before + wanted else None
             if draft is not None:
                 drafts.setdefault(draft.text, draft)

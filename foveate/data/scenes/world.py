@@ -15,12 +15,11 @@ MOST = 8
 # In the order of English adjectives; the noun comes last.
 VALUES: Mapping[str, tuple[str, ...]] = {
     "size": ("small", "large"),
-    "texture": ("plain", "striped", "dotted", "checked"),
+    "texture": ("plain", "striped", "dotted"),
     "colour": ("red", "green", "blue", "yellow", "purple", "orange", "grey"),
-    "shape": ("circle", "square", "triangle", "star", "cross", "heart"),
+    "shape": ("circle", "square", "triangle", "star", "cross", "diamond"),
 }
-RADII = {"small": (7, 8), "large": (13, 14)}
-TURNS = 5
+RADII = {"small": (8, 9), "large": (14, 15)}
 TONES = ("dark", "light")
 PLANS = (
     ("colour",),
@@ -33,7 +32,7 @@ PLANS = (
     ("texture", "colour"),
     ("texture", "shape"),
 )
-GAP = 3
+GAP = 4
 
 Description = Mapping[str, str]
 
@@ -62,7 +61,6 @@ class Thing:
     x: int
     y: int
     radius: int
-    turn: int
     tint: int
     phase: int
 
@@ -97,7 +95,7 @@ def make_scene(key: Key) -> Scene:
     dice = key.dice(0)
     plan = {kind: dice.pick(VALUES[kind]) for kind in dice.pick(PLANS)}
     count = dice.below(5)
-    total = dice.between(max(3, count + 1), MOST)
+    total = min(dice.between(max(3, count + 1), MOST) for _ in range(2))
     pools = _pools(plan, dice)
     looks = [_fitting(plan, pools, dice) for _ in range(count)]
     looks += [_missing(plan, pools, dice) for _ in range(total - count)]
@@ -135,9 +133,7 @@ def _placed(looks: list[dict[str, str]], dice: Dice) -> tuple[Thing, ...]:
     while (centres := _centres(radii, dice)) is None:
         pass
     return tuple(
-        Thing(
-            number, **look, x=x, y=y, radius=radius, turn=dice.below(TURNS), tint=dice.below(17), phase=dice.below(12)
-        )
+        Thing(number, **look, x=x, y=y, radius=radius, tint=dice.below(17), phase=dice.below(12))
         for number, (look, radius, (x, y)) in enumerate(zip(looks, radii, centres, strict=True), start=1)
     )
 
