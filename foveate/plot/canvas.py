@@ -1,0 +1,129 @@
+"""The picture below and the colours above: what every drawing shares. The picture is the unit square, y down."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from foveate.errors import ShapeError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import ListedColormap, PowerNorm
+    from matplotlib.figure import Figure
+
+PANEL = 2.3  # inches
+INK, PAPER = "#10131a", "white"
+SMALL, USUAL = 7, 9  # points
+WIDTH = 34  # letters of a title in one line
+
+
+def read_image(where: str, image: Any) -> np.ndarray | None:
+    """A picture as (h, w, 3) floats from 0 to 1, or None.
+
+    Args:
+        where: name of the caller, for errors.
+        image: (h, w), (h, w, 3) or (h, w, 4) bytes, or floats from 0 to 1, as an array, tensor or PIL picture.
+
+    >>> read_image("example", np.zeros((4, 5), dtype=np.uint8)).shape
+    (4, 5, 3)
+    """
+    if image is None:
+        return None
+    pixels = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
+    if pixels.ndim == 2:
+        pixels = np.repeat(pixels[..., None], 3, axis=-1)
+    if pixels.ndim != 3 or pixels.shape[-1] not in (3, 4) or 0 in pixels.shape:
+        raise ShapeError(
+            f"{where}: expected a picture (h, w), (h, w, 3) or (h, w, 4), got {pixels.shape}; "
+            "put the channels last, for instance with permute(1, 2, 0)"
+        )
+    whole = pixels.dtype == np.uint8
+    pixels = pixels[..., :3].astype(np.float64) / (255 if whole else 1)
+    if not (pixels.min() >= 0 and pixels.max() <= 1):
+        raise ValueError(
+            f"{where}: expected bytes or floats from 0 to 1, got floats from {pixels.min():.3g} to {pixels.max():.3g}; "
+            "undo the normalisation of the encoder first"
+        )
+    return pixels
+
+
+def make_panels(count: int, columns: int, image: np.ndarray | None) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` axes, at most `columns` in a row, in the shape of the picture."""
+    from matplotlib.figure import Figure
+
+    columns = min(count, columns)
+    rows = math.ceil(count / columns)
+    ratio = 1.0 if image is None else min(3.0, max(1 / 3, image.shape[0] / image.shape[1]))
+    size = (PANEL * columns + 0.7, (PANEL * ratio + 0.42) * rows + 0.25)
+    figure = Figure(figsize=size, layout="constrained", facecolor=PAPER)
+    panels = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for unused in panels[count:]:
+        unused.remove()
+    return figure, panels[:count]
+
+
+def lay_picture(axes: Axes, image: np.ndarray | None, pale: bool) -> None:
+    """Draw the picture over the unit square; `pale`: in light greys, so that the colours above it can be read."""
+    ratio = 1.0 if image is None else image.shape[0] / image.shape[1]
+    if image is not None:
+        shown = image
+        if pale:
+            shown = np.repeat(0.52 + 0.46 * (image @ [0.299, 0.587, 0.114])[..., None], 3, axis=-1)
+        axes.imshow(shown, extent=(0, 1, 1, 0), interpolation="nearest", zorder=0)
+    axes.set(xlim=(0, 1), ylim=(1, 0), aspect=ratio, xticks=[], yticks=[])
+    for side in axes.spines.values():
+        side.set(color="#8a8f98", linewidth=0.6)
+
+
+@lru_cache(maxsize=1)
+def heat_colours() -> ListedColormap:
+    """From nothing over yellow and orange to dark purple: ever darker, so that it survives grey printing."""
+    import matplotlib
+    from matplotlib.colors import ListedColormap
+
+    steps = np.linspace(0, 1, 256)
+    colours = matplotlib.colormaps["inferno_r"](0.03 + 0.75 * steps)
+    colours[:, 3] = 0.88 * np.minimum(1, steps / 0.3)
+    return ListedColormap(colours, name="foveate heat")
+
+
+def heat_scale(top: float) -> PowerNorm:
+    """From 0 to `top` by square roots: faint attention stays visible beside a sharp peak."""
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(0.5, vmin=0, vmax=max(top, 1e-9))
+
+
+def add_scale(figure: Figure, panels: list[Axes], scale: PowerNorm) -> None:
+    """The colour bar that all the panels share."""
+    from matplotlib.cm import ScalarMappable
+
+    bar = figure.colorbar(ScalarMappable(scale, heat_colours()), ax=panels, fraction=0.046, pad=0.02, aspect=28)
+    top = float(scale.vmax or 1)
+    ticks = [0.0, 1.0] if top >= 1.5 else [0.0]
+    bar.set_ticks([*ticks, *(t for t in (top / 4, top) if t > 2 or top < 1.5)])
+    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.2g}" if value < 10 else f"{value:.0f}")
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.set_label("times the even share", fontsize=SMALL)
+    bar.outline.set_linewidth(0.5)
+
+
+def cased(width: float = 1.2) -> list[Any]:
+    """Path effects that put light paper around dark ink, so that a line shows on any picture."""
+    from matplotlib.patheffects import Normal, Stroke
+
+    return [Stroke(linewidth=width + 1.6, foreground=PAPER, alpha=0.85), Normal()]
+
+
+def set_title(axes: Axes, title: str | None, below: str = "") -> None:
+    """A title and, in smaller letters, the numbers under it."""
+    if title:
+        axes.set_title(fill(title, WIDTH), fontsize=USUAL, color=INK, pad=4)
+    if below:
+        axes.set_xlabel(below, fontsize=SMALL, color=INK, labelpad=3)

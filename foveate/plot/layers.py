@@ -1,0 +1,163 @@
+"""What is laid over the picture: maps, contours, components, regions, boxes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from foveate.ops.density import Density, Ellipses
+from foveate.ops.grid import cell_centres
+from foveate.plot.canvas import INK, PAPER, SMALL, cased, heat_colours
+from foveate.plot.looks import is_several, is_sparse
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import PowerNorm
+
+SHARES = (0.95, 0.75, 0.5, 0.25)  # of the mass inside the contours
+POINTS = 240  # rows and columns on which contours are traced
+SMOOTH = 256
+THICK, THIN = 2.4, 0.9
+RING = "#0072b2"
+WHOLE = (0, 1, 1, 0)
+
+
+def draw_heat(axes: Axes, shown: Tensor, scale: PowerNorm, *, cells: bool, edge: bool) -> None:
+    """A map (H, W) in colours, smooth or cell by cell; `edge`: a thick line where the attention ends."""
+    values = shown if cells else smooth(shown)
+    axes.imshow(
+        values.numpy(),
+        extent=WHOLE,
+        cmap=heat_colours(),
+        norm=scale,
+        interpolation="nearest",
+        aspect=axes.get_aspect(),
+        zorder=1,
+    )
+    support = (shown > 0).numpy()
+    if edge and support.any() and not support.all():
+        draw_edges(axes, support)
+
+
+def smooth(shown: Tensor) -> Tensor:
+    """The map on about SMOOTH points an axis, interpolated between the cell centres and still zero where it was zero.
+
+    >>> smooth(torch.tensor([[0.0, 1.0]])).shape
+    torch.Size([256, 256])
+    """
+    H, W = shown.shape
+    size = (H * max(1, SMOOTH // H), W * max(1, SMOOTH // W))
+    fine = interpolate(shown[None, None], size, mode="bilinear")[0, 0]
+    return fine * interpolate((shown > 0).to(shown)[None, None], size, mode="nearest")[0, 0]
+
+
+def draw_edges(axes: Axes, inside: np.ndarray) -> None:
+    """A thick line around the cells of a region (H, W), along their edges."""
+    from matplotlib.collections import LineCollection
+
+    H, W = inside.shape
+    padded = np.pad(inside, 1)
+    down, across = np.nonzero(padded[:-1, 1:-1] != padded[1:, 1:-1]), np.nonzero(padded[1:-1, :-1] != padded[1:-1, 1:])
+    lines = [[(j / W, i / H), ((j + 1) / W, i / H)] for i, j in zip(*down, strict=True)]
+    lines += [[(j / W, i / H), (j / W, (i + 1) / H)] for i, j in zip(*across, strict=True)]
+    drawn = LineCollection(lines, colors=INK, linewidths=THICK, capstyle="projecting", zorder=3)
+    drawn.set_path_effects(cased(THICK))
+    axes.add_collection(drawn)
+
+
+def draw_region(axes: Axes, region: np.ndarray) -> None:
+    """A dashed line around a region (h, w)."""
+    h, w = region.shape
+    x, y = (np.arange(-1, w + 1) + 0.5) / w, (np.arange(-1, h + 1) + 0.5) / h
+    lines = axes.contour(x, y, np.pad(region, 1).astype(float), levels=[0.5], colors=INK, zorder=3)
+    lines.set(linewidths=1.3, linestyles=[(0, (2, 1.2))], path_effects=cased(1.3))
+
+
+def draw_density(axes: Axes, density: Density) -> None:
+    """Contours that hold 25, 50, 75 and 95 % of the mass, the edge of the support thick, means and components."""
+    points = cell_centres(POINTS, POINTS, dtype=torch.float64)
+    x, y = points.reshape(POINTS, POINTS, 2).unbind(-1)
+    values = density.pdf(points).double().reshape(POINTS, POINTS)
+    levels = np.unique(contour_levels(values))
+    if len(levels) and float(values.max()) > levels[0]:
+        lines = axes.contour(x.numpy(), y.numpy(), values.numpy(), levels=levels, colors=INK, linewidths=THIN, zorder=3)
+        lines.set_path_effects(cased(THIN))
+    if is_sparse(density):
+        inside = _inside(density.ellipses(1), points).reshape(POINTS, POINTS)
+        edge = axes.contour(x.numpy(), y.numpy(), inside.numpy(), levels=[0], colors=INK, linewidths=THICK, zorder=3)
+        edge.set_path_effects(cased(THICK))
+    draw_components(axes, density)
+
+
+def contour_levels(values: Tensor) -> list[float]:
+    """Heights whose contours hold the shares SHARES of the mass inside the picture.
+
+    >>> [round(level, 2) for level in contour_levels(torch.arange(100.0).reshape(10, 10) / 99)]
+    [0.23, 0.5, 0.71, 0.87]
+    """
+    high = values.flatten().sort(descending=True).values
+    total = high.sum()
+    if not bool(total > 0):
+        return []
+    held = high.cumsum(0) / total
+    return [float(high[int((held < share).sum())]) for share in SHARES]
+
+
+def draw_components(axes: Axes, density: Density) -> None:
+    """The mean of every component and, where there are several, an ellipse around half of its mass and its weight."""
+    from matplotlib.patches import Ellipse
+
+    each = density.ellipses(0.5)
+    several = is_several(density)
+    for centre, radii, angle, weight in zip(*(x.tolist() for x in _parts(each)), strict=True):
+        if weight <= 0:
+            continue
+        axes.plot(*centre, marker="+", color=INK, markersize=7, markeredgewidth=1.4, path_effects=cased(1.4), zorder=4)
+        if not several:
+            continue
+        size = (2 * radii[0], 2 * radii[1])
+        ring = Ellipse(centre, *size, angle=np.degrees(angle), fill=False, edgecolor=RING, linewidth=1.8, zorder=4)
+        ring.set(linestyle=(0, (2.2, 1.1)))
+        axes.add_patch(ring)
+        label = axes.annotate(f"{weight:.2f}", centre, (4, 3), textcoords="offset points", fontsize=SMALL, color=INK)
+        label.set(path_effects=cased(0.6), zorder=5, annotation_clip=True)
+
+
+def draw_boxes(axes: Axes, boxes: Tensor, weights: Tensor, scale: PowerNorm, labels: int) -> None:
+    """Regions as boxes (N, 4) in fractions of the picture, filled by weight; the `labels` heaviest carry it."""
+    from matplotlib.patches import Rectangle
+
+    order = weights.argsort(stable=True)
+    most = float(weights.max()) if len(weights) else 0.0
+    for rank, n in enumerate(order.tolist()):
+        x0, y0, x1, y1 = boxes[n].tolist()
+        weight = float(weights[n])
+        share = weight / most if most > 0 else 0.0
+        box = Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor=INK, linewidth=0.5 + 2 * share)
+        fill = Rectangle((x0, y0), x1 - x0, y1 - y0, color=heat_colours()(scale(weight * len(weights))), linewidth=0)
+        fill.set(alpha=0.35 * share, zorder=1)
+        box.set(alpha=0.35 + 0.65 * share, zorder=2 + share, path_effects=cased(0.5 + 2 * share))
+        axes.add_patch(fill)
+        axes.add_patch(box)
+        if weight > 0 and rank >= len(order) - labels:
+            tag = axes.text(x0, y0, f"{weight:.2f}", fontsize=SMALL, color=INK, va="bottom", ha="left", zorder=5)
+            tag.set(bbox={"facecolor": PAPER, "edgecolor": INK, "linewidth": 0.4, "pad": 1}, clip_on=True)
+
+
+def _parts(each: Ellipses) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return each.centre, each.radii, each.angle, each.weight
+
+
+def _inside(each: Ellipses, points: Tensor) -> Tensor:
+    """`max_k 1 − |u_k|²` at the points, above 0 inside; u_k the coordinates in which ellipse k is the unit circle."""
+    centre, radii, angle, weight = (x.double() for x in _parts(each))
+    away = points[:, None] - centre
+    cos, sin = angle.cos(), angle.sin()
+    along = (away[..., 0] * cos + away[..., 1] * sin) / radii[:, 0]
+    beside = (away[..., 1] * cos - away[..., 0] * sin) / radii[:, 1]
+    room = torch.where(weight > 0, 1 - along.square() - beside.square(), -torch.inf)
+    return room.amax(-1).clamp(min=-10)
