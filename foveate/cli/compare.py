@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -92,12 +93,10 @@ def _seconds_per_step(folder: Path, recipe: Recipe) -> float:
 
 def _show(recipe: str, folder: Path, results: dict[str, list[Result]]) -> None:
     metrics = list(next(iter(results.values()))[0].metrics)
-    rows = [
-        [name, *(spread([r.metrics[m] for r in runs]) for m in metrics), spread([r.seconds_per_step for r in runs])]
-        for name, runs in results.items()
-    ]
+    rows = [(m, *(spread([r.metrics.get(m, nan) for r in runs]) for runs in results.values())) for m in metrics]
+    times = ("seconds a step", *(spread([r.seconds_per_step for r in runs]) for runs in results.values()))
     count = len(next(iter(results.values())))
-    print_table(f"{recipe}, val, {count} seed(s)", ("mechanism", *metrics, "seconds a step"), rows)
+    print_table(f"{recipe}, val, {count} seed(s)", ("metric", *results), [*rows, times])
     table = {
         name: [{"metrics": r.metrics, "seconds_per_step": r.seconds_per_step} for r in runs]
         for name, runs in results.items()

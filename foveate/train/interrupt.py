@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ class Wish:
 
 @contextmanager
 def stop_wish() -> Iterator[Wish]:
-    """Inside, the first Ctrl-C or termination is noted, a second one interrupts at once.
+    """Inside, the first Ctrl-C or termination is noted; a second one interrupts at once, except under torchrun.
 
     >>> with stop_wish() as wish:
     ...     signal.raise_signal(signal.SIGINT)
@@ -36,8 +37,11 @@ def stop_wish() -> Iterator[Wish]:
         return
     previous = {number: signal.getsignal(number) for number in SIGNALS}
 
+    # torchrun sends its own signal after the terminal's, and ends what does not stop by itself
+    is_patient = "TORCHELASTIC_RUN_ID" in os.environ
+
     def note(number: int, frame: FrameType | None) -> None:
-        if wish.asked:
+        if wish.asked and not is_patient:
             raise KeyboardInterrupt
         wish.asked = True
 

@@ -281,9 +281,10 @@ class _Trainer:
             save_tensors(self.folder / WEIGHTS, named_tensors(self.model))
         self.history.save(self.folder)
         self.log.write("evaluate", self.step, {"epoch": self.epoch, **metrics})
-        value = f"{metrics[self.task.objective]:.4g}"
-        shown = ", ".join(f"{name} {number:.4g}" for name, number in metrics.items())
-        self.log.say(f"step {self.step}, epoch {self.epoch:.4g}: {shown}", {self.task.objective: value})
+        objective = self.task.objective
+        told = sorted(metrics, key=lambda name: name != objective)[:NAMED]
+        shown = ", ".join(f"{name} {metrics[name]:.4g}" for name in told)
+        self.log.say(f"step {self.step}, epoch {self.epoch:.4g}: {shown}", {objective: f"{metrics[objective]:.4g}"})
 
     def _tell(self, done: _Step) -> None:
         if self.log is None:

@@ -112,6 +112,22 @@ def test_a_second_wish_interrupts_at_once(recipe: Recipe, tmp_path: Path, monkey
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_torchruns_second_signal_does_not_cut_the_saving_short(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Toy.loss
+
+    def twice(self, model, batch):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return original(self, model, batch)
+
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "example")
+    monkeypatch.setattr(Toy, "loss", twice)
+    with pytest.raises(Interrupted, match="stopped after step 1 of 52"):
+        run(recipe, tmp_path)
+
+
 def test_resuming_a_finished_run_changes_nothing(recipe: Recipe, tmp_path: Path) -> None:
     recipe = changed(recipe, epochs=1)
     run(recipe, tmp_path)
