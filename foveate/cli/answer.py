@@ -10,6 +10,7 @@ import tyro
 
 from foveate import hub
 from foveate.cli.tables import print_table
+from foveate.data.pictures import read_picture
 from foveate.errors import DataError
 from foveate.tasks.vqa_predictor import Answer, VQAPredictor
 
@@ -50,19 +51,7 @@ def answer(
 
 def draw(image: Path, question: str, found: Answer, out: Path) -> None:
     """Write the picture, and beside it the picture under the attention, to a PNG."""
-    from matplotlib.figure import Figure
+    from foveate.plot import show
 
-    from foveate.data.pictures import read_picture
-
-    pixels = read_picture(image)
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    plain, seen = figure.subplots(1, 2)
-    plain.imshow(pixels)
-    plain.set_title(question, fontsize=9, wrap=True)
-    seen.imshow(pixels)
-    heat = found.attention.map(56, 56)[0].numpy()
-    seen.imshow(heat, extent=(-0.5, pixels.shape[1] - 0.5, pixels.shape[0] - 0.5, -0.5), alpha=0.6, cmap="inferno")
-    seen.set_title(f"{found.text} ({found.confidence:.2f})", fontsize=9)
-    for axes in (plain, seen):
-        axes.set_axis_off()
-    figure.savefig(out, dpi=120)
+    title = f"{question}  {found.text} ({found.confidence:.2f})"
+    show(read_picture(image), found.attention, title=title).savefig(out, dpi=120)
