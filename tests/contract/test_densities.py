@@ -370,7 +370,14 @@ def test_under_vmap(kind, basis):
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # of the tracer itself
-@every_class
+@pytest.mark.parametrize(
+    "kind",
+    [
+        TruncatedParaboloid,
+        pytest.param(Gaussian, marks=pytest.mark.slow),
+        pytest.param(BetaGaussian, marks=pytest.mark.slow),
+    ],
+)
 def test_under_compile(kind):
     positions, basis = cell_centres(3, 4), GaussianBasis.grid(4, variance=0.05)
     scores = torch.randn(2, 12, generator=torch.Generator().manual_seed(0))

@@ -58,6 +58,18 @@ def test_positions_of_each_example():
         torch.testing.assert_close(covariance[i], c)
 
 
+def test_every_derivative_is_exact():
+    """The centre that autograd does not see must not show, in the second derivative either."""
+    positions = cell_centres(2, 2, dtype=torch.float64)
+    scores = torch.randn(2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+
+    def moments(s):
+        return match_moments(torch.softmax(s, -1), positions, where="test")
+
+    assert torch.autograd.gradcheck(moments, (scores,))
+    assert torch.autograd.gradgradcheck(moments, (scores,))
+
+
 @given(st.integers(0, 10_000), st.floats(0.01, 20.0))
 @settings(max_examples=30, deadline=None)
 def test_covariance_is_positive_definite_whatever_the_weights(seed, sharpness):
