@@ -66,20 +66,20 @@ def finish(children: list[int], seconds: float | None) -> bool:
     """Wait for the children, and kill them after so many seconds; True when all of them ended well by themselves."""
     end = time.monotonic() + (seconds if seconds is not None else 3600)
     codes: dict[int, int] = {}
+    killed = False
     while len(codes) < len(children):
         for child in set(children) - set(codes):
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
                 codes[child] = os.waitstatus_to_exitcode(status)
-        if time.monotonic() > end:
+        if time.monotonic() > end and not killed:
+            killed = True
             for child in set(children) - set(codes):
                 os.kill(child, signal.SIGKILL)
-                codes[child] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         time.sleep(0.002)
-    unexpected = [code for code in codes.values() if code not in (0, -signal.SIGKILL)]
-    if unexpected:
-        raise SystemExit(f"a training ended with {unexpected} without being killed")
-    return all(code == 0 for code in codes.values())
+    if not killed and any(codes.values()):
+        raise SystemExit(f"a training ended with {sorted(codes.values())} without being killed")
+    return not any(codes.values())
 
 
 def same(first: Path, second: Path) -> bool:

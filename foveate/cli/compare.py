@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import nan
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -92,8 +91,10 @@ def _seconds_per_step(folder: Path, recipe: Recipe) -> float:
 
 
 def _show(recipe: str, folder: Path, results: dict[str, list[Result]]) -> None:
-    metrics = list(next(iter(results.values()))[0].metrics)
-    rows = [(m, *(spread([r.metrics.get(m, nan) for r in runs]) for runs in results.values())) for m in metrics]
+    metrics = dict.fromkeys(metric for runs in results.values() for run in runs for metric in run.metrics)
+    rows = [
+        (m, *(spread([r.metrics[m] for r in runs if m in r.metrics]) for runs in results.values())) for m in metrics
+    ]
     times = ("seconds a step", *(spread([r.seconds_per_step for r in runs]) for runs in results.values()))
     count = len(next(iter(results.values())))
     print_table(f"{recipe}, val, {count} seed(s)", ("metric", *results), [*rows, times])
@@ -105,10 +106,12 @@ def _show(recipe: str, folder: Path, results: dict[str, list[Result]]) -> None:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation, the latter when there are several values.
+    """Mean and standard deviation, the latter when there are several values; a dash when there is none.
 
-    >>> spread([0.5]), spread([0.4, 0.6])
-    ('0.5', '0.5 ± 0.14')
+    >>> spread([0.5]), spread([0.4, 0.6]), spread([])
+    ('0.5', '0.5 ± 0.14', '-')
     """
+    if not values:
+        return "-"
     text = f"{mean(values):.4g}"
     return f"{text} ± {stdev(values):.2g}" if len(values) > 1 else text

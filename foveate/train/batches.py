@@ -132,11 +132,13 @@ def share_of(count: int, batch_size: int, processes: int, process: int) -> list[
 
 
 def move(batch: Any, device: torch.device) -> Any:
-    """A batch with all its tensors on the device.
+    """A batch with all its tensors on the device; on the CPU, where batches are made, the batch itself.
 
     >>> move({"a": [torch.zeros(1), "text"]}, torch.device("meta"))["a"][0].device.type
     'meta'
     """
+    if device.type == "cpu":
+        return batch
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
     if is_dataclass(batch) and not isinstance(batch, type):

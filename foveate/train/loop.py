@@ -214,18 +214,17 @@ class _Trainer:
         due = self.accelerator.is_main_process and time.monotonic() - self.saved_at > training.save_every
         flags = [len(numbers), bool(wish), due]
         sums = add_up(self.accelerator, _stack(losses, names, flags))
-        scale = self.accelerator.num_processes / sums[1].clamp_min(1)
-        norm = scale_and_clip([p.grad for p in self.parameters if p.grad is not None], scale, training.clip)
-        total, count, *rest, norm_, examples, stop, save = torch.cat(
-            [sums[:-3], norm.reshape(1).to(sums), sums[-3:]]
-        ).tolist()
-        count = max(count, 1)
-        if not (math.isfinite(total) and math.isfinite(norm_)):
-            self._refuse(total / count, norm_, numbers)
+        scale = self.accelerator.num_processes / sums[-4].clamp_min(1)
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        length = scale_and_clip(gradients, scale, training.clip).to(sums)
+        # the one place where the host waits for the device
+        *totals, count, examples, stop, save, norm = torch.cat([sums, length.reshape(1)]).tolist()
+        loss, *parts = (total / max(count, 1) for total in totals)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            self._refuse(loss, norm, numbers)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        parts = {name: value / count for name, value in zip(names, rest, strict=True)}
-        return _Step(total / count, parts, norm_, int(examples), stop > 0, save > 0)
+        return _Step(loss, dict(zip(names, parts, strict=True)), norm, int(examples), stop > 0, save > 0)
 
     def _backward(self) -> tuple[list[Loss], list[int]]:
         """Add up the gradients of the sums of this step's batches; processes average theirs after the last one."""
@@ -338,13 +337,13 @@ class _Tally:
 
 
 def _stack(losses: list[Loss], names: list[str], flags: list[int]) -> Tensor:
-    """One vector to be added up over processes: total, count, the parts by name, the flags."""
+    """One vector to be added up over processes: total, the parts by name, count, the flags."""
     if any(sorted(loss.parts) != names for loss in losses):
         raise DataError(
             f"loss: expected the same parts in every batch, got {[sorted(loss.parts) for loss in losses]}; "
             "give a part that does not apply as zero"
         )
-    total = torch.stack([loss.total.detach() for loss in losses]).sum()
-    parts = [torch.stack([loss.parts[name].detach() for loss in losses]).sum().to(total) for name in names]
-    count = total.new_tensor(sum(loss.count for loss in losses))
-    return torch.stack([total, count, *parts, *(total.new_tensor(flag) for flag in flags)])
+    dtype = losses[0].total.dtype
+    rows = [torch.stack([loss.total, *(loss.parts[name].to(dtype) for name in names)]).detach() for loss in losses]
+    counts = rows[0].new_tensor([sum(loss.count for loss in losses), *flags])
+    return torch.cat([sum(rows[1:], rows[0]), counts])

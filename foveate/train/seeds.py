@@ -20,13 +20,15 @@ def derive_seed(*parts: int | str) -> int:
 
 
 def seed_everything(*parts: int | str) -> None:
-    """Set the generators of torch (all devices), NumPy and Python from the parts.
+    """Set the generators of torch (CPU and CUDA), NumPy and Python from the parts.
 
     >>> seed_everything(3, "example"); first = torch.rand(())
     >>> seed_everything(3, "example"); bool(first == torch.rand(()))
     True
     """
     seed = derive_seed(*parts)
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed asks every kind of device, 0.2 ms a call
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  (other people's models use the global generator)
     random.seed(seed)

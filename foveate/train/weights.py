@@ -17,6 +17,7 @@ from foveate.errors import DataError
 from foveate.train.files import appearing
 
 FORMAT = 1
+NOTES = "foveate"
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -41,9 +42,10 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, 
     """Write tensors and a JSON state into one file, whole or not at all, with a checksum over both."""
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
     text = json.dumps(state or {}, sort_keys=True)
-    notes = {"format": str(FORMAT), "state": text, "checksum": checksum(plain, text)}
+    notes = {"format": FORMAT, "state": text, "checksum": checksum(plain, text)}
     with appearing(path) as aside:
-        save_file(plain, aside, notes)
+        # one entry: several would be written in an order that changes from run to run
+        save_file(plain, aside, {NOTES: json.dumps(notes)})
 
 
 def load_tensors(path: Path, expected: Mapping[str, Tensor] | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -58,8 +60,7 @@ def load_tensors(path: Path, expected: Mapping[str, Tensor] | None = None) -> tu
     """
     try:
         with safe_open(path, framework="pt") as file:
-            notes = file.metadata() or {}
-            _check_version(path, notes)
+            notes = _read_notes(path, file.metadata() or {})
             if expected is not None:
                 _check_header(path, file, expected)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
@@ -97,14 +98,18 @@ def checksum(tensors: Mapping[str, Tensor], text: str) -> str:
 _ADVICE = "the file is damaged: fetch it again, or remove it to train from the beginning"
 
 
-def _check_version(path: Path, notes: Mapping[str, str]) -> None:
-    version = notes.get("format", str(FORMAT))
-    # other programs write "pt" there
-    if version.isdigit() and int(version) > FORMAT:
+def _read_notes(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """What `save_tensors` wrote beside the tensors; nothing in files of other programs."""
+    try:
+        notes = json.loads(metadata.get(NOTES, "{}"))
+    except json.JSONDecodeError as error:
+        raise DataError(f"load: expected JSON beside the tensors in {path}, got {error}; {_ADVICE}") from None
+    if notes.get("format", FORMAT) > FORMAT:
         raise DataError(
-            f"load: expected format {FORMAT} or older in {path}, got {version}; a newer foveate wrote it: "
+            f"load: expected format {FORMAT} or older in {path}, got {notes['format']}; a newer foveate wrote it: "
             "run pip install -U foveate"
         )
+    return notes
 
 
 def _check_header(path: Path, file: Any, expected: Mapping[str, Tensor]) -> None:

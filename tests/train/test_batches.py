@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pytest
+import torch
 
 from foveate.errors import DataError
-from foveate.train.batches import Plan, share_of
+from foveate.train.batches import Plan, move, share_of
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 31])
@@ -59,3 +61,26 @@ def test_an_evaluation_has_every_example_on_one_process(processes: int) -> None:
     shares = [share_of(5, 2, processes, process) for process in range(processes)]
     assert sorted(n for share in shares for batch in share for n in batch) == list(range(5))
     assert max(len(batch) for share in shares for batch in share) <= 2
+
+
+@dataclass(frozen=True)
+class Nested:
+    values: torch.Tensor
+    words: list[str]
+    inner: object = None
+
+
+class Pair(NamedTuple):
+    a: torch.Tensor
+    b: int
+
+
+def test_every_tensor_of_a_batch_moves() -> None:
+    values = torch.zeros(1)
+    batch = Nested(values, ["a"], {"x": (values, 1), "y": [Nested(values, [])], "z": Pair(values, 2)})
+    moved = move(batch, torch.device("meta"))
+    inner = moved.inner
+    found = (moved.values, inner["x"][0], inner["y"][0].values, inner["z"].a)
+    assert all(tensor.is_meta for tensor in found)
+    assert (moved.words, inner["x"][1], inner["z"].b) == (["a"], 1, 2)
+    assert move(batch, torch.device("cpu")) is batch

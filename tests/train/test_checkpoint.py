@@ -97,7 +97,7 @@ def test_a_damaged_value_is_named(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
-    save_file({"a": torch.zeros(1)}, path, {"format": "2"})
+    save_file({"a": torch.zeros(1)}, path, {"foveate": json.dumps({"format": 2})})
     with pytest.raises(DataError, match=r"expected format 1 or older .* got 2; a newer foveate wrote it"):
         load_tensors(path)
 
@@ -152,3 +152,8 @@ def test_a_checkpoint_of_another_model_changes_nothing(tmp_path: Path) -> None:
     other = nn.Linear(2, 2)
     with pytest.raises(DataError, match=r"resume: expected the 2 tensors of the model .* of another model"):
         load_checkpoint(tmp_path / "c.safetensors", other, build_optimiser(Adam(0.1), other.parameters()))
+
+
+def test_the_same_tensors_make_the_same_bytes(tmp_path: Path) -> None:
+    files = {whole(tmp_path / f"{number}.safetensors") for number in range(8)}
+    assert len(files) == 1
