@@ -28,9 +28,12 @@ import torch
 
 from foveate.recipes import RECIPES, Recipe, override, train_recipe
 from foveate.train.checkpoint import CHECKPOINT, WEIGHTS
-from foveate.train.log import read_log
+from foveate.train.weights import load_tensors
 
-SMALL = "limit=24 hidden=16 heads=2 layers=1 channels=8,8,8,8 blocks=0 dropout=0.1 epochs=3 batch_size=4 save_every=0"
+SMALL = (
+    "limit=24 hidden=16 heads=2 layers=1 dropout=0.1 channels=8,8,8,8 blocks=0 images.start=random trained=yes "
+    "epochs=3 batch_size=4 save_every=0"
+)
 KEPT = (CHECKPOINT, WEIGHTS, "metrics.json")
 
 
@@ -104,17 +107,22 @@ def main() -> None:
         print(f"uninterrupted: {length:.1f} s, {options.processes} process(es)")
         kills = finished = 0
         while kills < options.kills:
-            delay = dice.uniform(0, length / 3)
+            delay = dice.uniform(0, length)
             if not finish(start(recipe, cut, options.processes), delay):
                 kills += 1
-                steps = [line["step"] for line in read_log(cut / "log.jsonl")]
-                print(f"kill {kills:2d} after {delay:5.2f} s, log at step {max(steps, default=0)}")
+                print(f"kill {kills:2d} after {delay:5.2f} s, checkpoint of step {saved_step(cut)}")
                 continue
             finished += check(whole, cut)
             shutil.rmtree(cut)
         assert finish(start(recipe, cut, options.processes), None)
         finished += check(whole, cut)
     print(f"{kills} kills, {finished} finished trainings, all equal to the uninterrupted one")
+
+
+def saved_step(folder: Path) -> int:
+    """The step of the last checkpoint; 0 when there is none yet."""
+    path = folder / CHECKPOINT
+    return load_tensors(path)[1]["position"]["step"] if path.exists() else 0
 
 
 def check(whole: Path, cut: Path) -> int:

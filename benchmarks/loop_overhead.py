@@ -31,8 +31,8 @@ from foveate.train.optimise import build_optimiser
 STEPS = 30
 ROUNDS = 3
 CASES = {
-    "tiny": ["limit=64", "hidden=32", "heads=2", "layers=1", "channels=8,8,8,8", "blocks=0", "batch_size=1"],
-    "as in the recipe": ["limit=240"],
+    "tiny, one picture": "limit=64 hidden=32 heads=2 layers=1 channels=8,8,8,8 blocks=0 batch_size=1",
+    "hidden 96, eight": "limit=240 hidden=96 channels=32,64,96,96",
 }
 
 
@@ -82,7 +82,7 @@ def bare(task: Task, recipe: Recipe) -> None:
 
 
 def measure(case: str) -> tuple[float, float]:
-    recipe = override(RECIPES["vqa-mcan-scenes"](), CASES[case])
+    recipe = override(RECIPES["vqa-mcan-scenes"](), ["images.start=random", "trained=yes", *CASES[case].split()])
     recipe = replace(recipe, training=replace(recipe.training, epochs=STEPS, steps=STEPS, evaluate_every=10**6))
     kind = TASKS[recipe.task]
     plain = kind.from_data(recipe.settings, None)

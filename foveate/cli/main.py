@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shlex
 import sys
@@ -191,11 +192,18 @@ def _options(function: Callable[..., Any]) -> dict[str, Any]:
     return {p.name: type(p.default) for p in found if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def _again(given: list[str]) -> str:
+    """The command that goes on with an interrupted training."""
+    program = "torchrun ... -m foveate" if "TORCHELASTIC_RUN_ID" in os.environ else "foveate"
+    resumed = given if "--resume" in given or given[0] != "train" else [*given, "--resume"]
+    return f"{program} {shlex.join(resumed)}"
+
+
 def _explain(error: BaseException, given: list[str]) -> int:
     if isinstance(error, KeyboardInterrupt):
-        again = given if "--resume" in given or given[0] != "train" else [*given, "--resume"]
-        # a training that could save itself says so
-        print(f"{error}\ngo on with: foveate {shlex.join(again)}" if str(error) else "interrupted", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":
+            # a training that could save itself says so
+            print(f"{error}\ngo on with: {_again(given)}" if str(error) else "interrupted", file=sys.stderr)
         return INTERRUPTED
     if not isinstance(error, FoveateError) and not re.match(r"[^:]+: expected .+, got .+", str(error), re.DOTALL):
         raise error  # not a message for people: show where it happened
