@@ -17,7 +17,7 @@ from foveate.ops.density import Density, Ellipses
 from foveate.ops.em import Mixing, Points, State, expectation_maximisation
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_centres_1d
-from foveate.ops.moments import Floor, _check_points, _floor_matrix, check_weights
+from foveate.ops.moments import Floor, check_points, check_weights, floor_matrix
 from foveate.ops.radial import scale_of_covariance
 from foveate.ops.simplex import sparsemax
 from foveate.ops.starts import random_start, split_start, spread_start
@@ -290,7 +290,7 @@ def _points(where: str, weights: Tensor, positions: Tensor, mask: Tensor | None,
     check_floating(where, "weights", weights)
     weights = weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights
     positions = positions.to(weights)
-    _check_points(where, weights, positions, mask)
+    check_points(where, weights, positions, mask)
     if positions.shape[-1] not in (1, 2):
         raise ShapeError(
             f"{where}: expected positions (..., N, 1) or (..., N, 2), got {tuple(positions.shape)}; use one or two axes"
@@ -304,7 +304,7 @@ def _points(where: str, weights: Tensor, positions: Tensor, mask: Tensor | None,
     check_weights(where, weights, total)
     filled = total > 0
     weights = torch.where(filled, weights / torch.where(filled, total, 1.0), 1 / N)
-    spread = _floor_matrix(where, positions, mask, floor).diagonal(dim1=-2, dim2=-1)
+    spread = floor_matrix(where, positions, mask, floor).diagonal(dim1=-2, dim2=-1)
     if positions.ndim > 2:
         positions = positions.expand(*batch, *positions.shape[-2:]).reshape(-1, *positions.shape[-2:])
     if spread.ndim > 1:

@@ -44,7 +44,7 @@ def match_moments(
     check_floating(where, "weights", weights)
     weights = weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights
     positions = positions.to(weights)
-    _check_points(where, weights, positions, mask)
+    check_points(where, weights, positions, mask)
     if mask is not None:
         weights = torch.where(mask, weights, torch.zeros_like(weights))
     d = positions.shape[-1]
@@ -55,7 +55,7 @@ def match_moments(
     filled = total > 0
     sums = sums / torch.where(filled, total, torch.ones_like(total))
     shift, spread = sums[..., :d], sums[..., d:].unflatten(-1, (d, d))
-    covariance = spread - shift.unsqueeze(-1) * shift.unsqueeze(-2) + _floor_matrix(where, positions, mask, floor)
+    covariance = spread - shift.unsqueeze(-1) * shift.unsqueeze(-2) + floor_matrix(where, positions, mask, floor)
     mean = torch.where(filled, rough + shift, torch.full_like(rough, 0.5))
     eye = torch.eye(d, dtype=mean.dtype, device=mean.device)
     return mean, torch.where(filled.unsqueeze(-1), covariance, eye / 12)
@@ -196,7 +196,7 @@ def _centred_features(positions: Tensor, centre: Tensor) -> Tensor:
     return torch.cat([centred, squares], dim=-2)
 
 
-def _floor_matrix(where: str, positions: Tensor, mask: Tensor | None, floor: Floor) -> Tensor:
+def floor_matrix(where: str, positions: Tensor, mask: Tensor | None, floor: Floor) -> Tensor:
     if isinstance(floor, str):
         if floor != "cell":
             raise ValueError(f"{where}: expected floor 'cell' or a number > 0, got {floor!r}; use floor='cell'")
@@ -205,7 +205,7 @@ def _floor_matrix(where: str, positions: Tensor, mask: Tensor | None, floor: Flo
     return floor * torch.eye(positions.shape[-1], dtype=positions.dtype, device=positions.device)
 
 
-def _check_points(where: str, weights: Tensor, positions: Tensor, mask: Tensor | None) -> None:
+def check_points(where: str, weights: Tensor, positions: Tensor, mask: Tensor | None) -> None:
     check_ndim(where, "weights", weights, 1, "(..., N)")
     check_ndim(where, "positions", positions, 2, "(N, d) or (..., N, d)")
     if positions.shape[-2] != weights.shape[-1]:
