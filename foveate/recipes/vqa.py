@@ -22,7 +22,9 @@ from foveate.train import SGD, Adam, AdamW, Cosine, Steps, Training
 
 
 def vqa_mcan_scenes() -> Recipe:
-    """A tiny MCAN on Scenes, its picture encoder trained with it.
+    """A tiny MCAN on Scenes, on an encoder that knows things but no questions, shown where to look (`guidance=1`).
+
+    Without guidance (`guidance=0`) it learns the same several times more slowly, and looks where it likes.
 
     foveate train vqa-mcan-scenes
     """
@@ -31,19 +33,21 @@ def vqa_mcan_scenes() -> Recipe:
         "vqa",
         VQASettings(
             data="scenes",
-            model=Mcan(hidden=96, heads=4, layers=2, dropout=0.0),
-            images=Conv(channels=(32, 64, 96, 96), blocks=2),
+            model=Mcan(hidden=64, heads=4, layers=2, dropout=0.0),
+            images=Conv(start="scenes", trained=False),
+            guidance=1.0,
             word_dim=64,
             max_tokens=20,
             group=True,
+            look_size=(7, 7),
         ),
-        Training(AdamW(1e-3, betas=(0.9, 0.98)), Cosine(warmup=0.5), epochs=12, batch_size=8, clip=5.0),
-        about="tiny MCAN with its own picture encoder",
+        Training(AdamW(1.5e-3, betas=(0.9, 0.98)), Cosine(warmup=0.6), epochs=8, batch_size=8, clip=5.0),
+        about="tiny MCAN on a small encoder that knows the things of Scenes",
     )
 
 
 def vqa_rdan_scenes() -> Recipe:
-    """A tiny r-DAN on Scenes, its picture encoder trained with it.
+    """A tiny r-DAN on Scenes, on an encoder that knows things but no questions, shown where to look (`guidance=1`).
 
     foveate train vqa-rdan-scenes
     """
@@ -53,14 +57,16 @@ def vqa_rdan_scenes() -> Recipe:
         VQASettings(
             data="scenes",
             model=Rdan(hidden=128, steps=2, dropout=0.0),
-            images=Conv(channels=(32, 64, 96, 96), blocks=2),
+            images=Conv(start="scenes", trained=False),
             loss="cross-entropy",
+            guidance=1.0,
             word_dim=64,
             max_tokens=20,
             group=True,
+            look_size=(7, 7),
         ),
-        Training(AdamW(1e-3, betas=(0.9, 0.98)), Cosine(warmup=0.5), epochs=12, batch_size=8, clip=5.0),
-        about="tiny r-DAN with its own picture encoder",
+        Training(AdamW(1.5e-3, betas=(0.9, 0.98)), Cosine(warmup=0.6), epochs=8, batch_size=8, clip=5.0),
+        about="tiny r-DAN on a small encoder that knows the things of Scenes",
     )
 
 

@@ -136,7 +136,8 @@ class VQA(Task):
         )
 
     def initialise(self, model: nn.Module) -> None:
-        """Put the word vectors of the settings in."""
+        """Put in what does not begin at random: the picture encoder and the word vectors of the settings."""
+        self.settings.images.initialise(cast(nn.Module, model.image))
         if self.settings.words is not None:
             vectors = word_vectors(self.words.words, self.settings.words).vectors
             embedding = cast(TextEncoder, model.text).words.weight

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from torch import nn
 
@@ -28,6 +28,7 @@ from foveate.models.answering import ImageEncoder
 from foveate.ops.basis import GaussianBasis
 from foveate.registry import lookup
 from foveate.tasks.vqa_data import SOURCES
+from foveate.tasks.vqa_encoder import put_weights
 
 PictureSource: TypeAlias = Preprocess | FeatureStore | PictureEncoder
 
@@ -68,13 +69,21 @@ class Rdan:
 
 @dataclass(frozen=True)
 class Conv:
-    """Pictures through a small convolutional encoder that is trained with the model; see `ConvEncoder`."""
+    """Pictures through a small convolutional encoder inside the model; see `ConvEncoder`.
+
+    Attributes:
+        channels, blocks, size: of the encoder.
+        start: "scenes" begins with an encoder that knows the things of Scenes, see `vqa_encoder`; "random" with none.
+        trained: train it with the model; otherwise it stays as it began.
+    """
 
     reads_pictures: ClassVar[bool] = True
 
-    channels: tuple[int, ...] = (32, 64, 128, 256)
+    channels: tuple[int, ...] = (16, 32, 64, 96)
     blocks: int = 1
     size: int = 112
+    start: Literal["random", "scenes"] = "random"
+    trained: bool = True
 
     def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
         """No features before the model: nothing to describe."""
@@ -86,7 +95,12 @@ class Conv:
 
     def encoder(self, dim: int | None) -> ConvEncoder:
         """The encoder inside the model."""
-        return ConvEncoder(self.channels, blocks=self.blocks, size=self.size)
+        return ConvEncoder(self.channels, blocks=self.blocks, size=self.size).requires_grad_(self.trained)
+
+    def initialise(self, encoder: nn.Module) -> None:
+        """Put the weights in that the encoder begins with."""
+        if self.start == "scenes":
+            put_weights(cast(ConvEncoder, encoder))
 
 
 @dataclass(frozen=True)
@@ -112,6 +126,9 @@ class Stored:
     def encoder(self, dim: int | None) -> ImageEncoder:
         """The encoder inside the model, which only hands features on."""
         return _handed_on(dim)
+
+    def initialise(self, encoder: nn.Module) -> None:
+        """Nothing to put in."""
 
     def _open(self, root: Path | None, split: str) -> FeatureStore:
         path = Path(self.store.replace("{split}", split)).expanduser()
@@ -142,6 +159,9 @@ class Frozen:
     def encoder(self, dim: int | None) -> ImageEncoder:
         """The encoder inside the model, which only hands features on."""
         return _handed_on(dim)
+
+    def initialise(self, encoder: nn.Module) -> None:
+        """Nothing to put in."""
 
 
 def _handed_on(dim: int | None) -> StoredFeatures:
