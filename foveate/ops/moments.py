@@ -197,6 +197,7 @@ def _centred_features(positions: Tensor, centre: Tensor) -> Tensor:
 
 
 def floor_matrix(where: str, positions: Tensor, mask: Tensor | None, floor: Floor) -> Tensor:
+    """What a floor adds to a covariance: (d, d), or (..., d, d) where the cells differ between examples."""
     if isinstance(floor, str):
         if floor != "cell":
             raise ValueError(f"{where}: expected floor 'cell' or a number > 0, got {floor!r}; use floor='cell'")
@@ -206,6 +207,7 @@ def floor_matrix(where: str, positions: Tensor, mask: Tensor | None, floor: Floo
 
 
 def check_points(where: str, weights: Tensor, positions: Tensor, mask: Tensor | None) -> None:
+    """Refuse positions or a mask that do not fit the weights (..., N)."""
     check_ndim(where, "weights", weights, 1, "(..., N)")
     check_ndim(where, "positions", positions, 2, "(N, d) or (..., N, d)")
     if positions.shape[-2] != weights.shape[-1]:
