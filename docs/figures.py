@@ -8,23 +8,27 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 import foveate as fv
 from foveate import plot
+from foveate.data.samples import Box, Dataset, Question
+from foveate.data.scenes import make_scenes
 from foveate.ops import cell_centres
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OUT = Path(__file__).resolve().parent / "images"
-DPI = 110
+DPI = 90
 
 
 def ellipse(long: float, short: float, degrees: float) -> Tensor:
@@ -99,12 +103,99 @@ def density_floor() -> Figure:
     )
 
 
+@lru_cache(maxsize=1)
+def asked() -> tuple[np.ndarray, Question, Dataset]:
+    """A drawn picture and a question about two things that are far apart."""
+    data = make_scenes(split="val", count=60)
+    pairs = [q for q in data.questions if "two-distant" in q.tags and len(q.boxes) == 2 and "?" in q.text]
+    question = max(pairs, key=lambda q: min(box.area for box in q.boxes))
+    return data.picture(question).pixels(), question, data
+
+
+def look_at(*boxes: Box, strength: float = 6.0, noise: float = 0.4, seed: int = 0) -> Tensor:
+    """Scores (1, 196) that rise at the boxes, with noise: what a model that knows its way might give."""
+    positions = cell_centres(14, 14)
+    scores = noise * torch.randn(196, generator=torch.Generator().manual_seed(seed))
+    for x0, y0, x1, y1 in boxes:
+        away = (positions - torch.tensor([(x0 + x1) / 2, (y0 + y1) / 2])) / torch.tensor([x1 - x0, y1 - y0])
+        scores = torch.maximum(scores, strength * torch.exp(-5 * away.square().sum(-1).square()) + 0.5 * scores)
+    return scores[None]
+
+
+def attend(name: str, scores: Tensor, **options: float) -> fv.Attended:
+    return fv.mechanism(name, **options).eval()(scores, torch.zeros(1, 196, 1), grid=(14, 14))
+
+
+def plot_show() -> Figure:
+    image, question, _ = asked()
+    seen = attend("multimodal", look_at(*question.boxes))
+    return plot.show(image, seen, truth=question.region(), title=question.text)
+
+
+def plot_compare() -> Figure:
+    image, question, _ = asked()
+    scores = look_at(*question.boxes)
+    names = ("softmax", "sparsemax", "continuous-softmax", "continuous-sparsemax", "multimodal", "multimodal-sparse")
+    seen = {name: attend(name, scores) for name in names}
+    seen["multimodal-sparse"] = attend("multimodal-sparse", scores, family="truncated-paraboloid")
+    return plot.compare(image, seen, truth=question.region())
+
+
+def plot_cells() -> Figure:
+    image, question, _ = asked()
+    scores = look_at(*question.boxes)
+    seen = {name: attend(name, scores) for name in ("softmax", "sparsemax")}
+    seen["tvmax"] = attend("tvmax", scores, smoothness=0.5)
+    return plot.compare(image, seen, style="cells")
+
+
+def plot_people() -> Figure:
+    image, question, _ = asked()
+    people = blobs(*(((b.x0 + b.x1) / 2, (b.y0 + b.y1) / 2) for b in question.boxes), grid=(28, 28)).reshape(28, 28)
+    return plot.show(image, attend("softmax", look_at(*question.boxes)), truth=people, title="softmax")
+
+
+def plot_strip() -> Figure:
+    image, question, data = asked()
+    caption = next(c for c in data.captions if c.image_id == question.image_id and len(c.tokens) <= 12)
+    rows = []
+    for t, _ in enumerate(caption.tokens):
+        boxes = [box for phrase in caption.phrases if phrase.start <= t < phrase.stop for box in phrase.boxes]
+        rows.append(look_at(*boxes, seed=t))
+    seen = attend("softmax", torch.stack(rows, dim=1))
+    return plot.strip(image, caption.tokens, seen, columns=5)
+
+
+def plot_words() -> Figure:
+    _, question, _ = asked()
+    tokens = question.text.rstrip("?").split()
+    telling = torch.tensor([[3.0 if len(token) > 4 else 0.5 for token in tokens]])
+    weights = fv.softmax(telling + 0.5 * torch.randn(telling.shape, generator=torch.Generator().manual_seed(1)))
+    return plot.words(tokens, fv.Attended(torch.zeros(1, 0), weights), title="attention to the question")
+
+
+def plot_boxes() -> Figure:
+    image, question, data = asked()
+    things = data.objects_of(question.image_id)
+    scores = torch.tensor([[2.0 if thing.id in question.objects else 0.0 for thing in things]])
+    seen = fv.Attended(torch.zeros(1, 0), fv.softmax(scores + 0.3 * torch.randn(scores.shape)))
+    boxes = [tuple(thing.box) for thing in things]
+    return plot.show(image, seen, boxes=boxes, truth=question.region(), title="attention to regions")
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "density-families": density_families,
     "density-line": density_line,
     "density-mixture": density_mixture,
     "density-choice": density_choice,
     "density-floor": density_floor,
+    "plot-show": plot_show,
+    "plot-compare": plot_compare,
+    "plot-cells": plot_cells,
+    "plot-people": plot_people,
+    "plot-strip": plot_strip,
+    "plot-words": plot_words,
+    "plot-boxes": plot_boxes,
 }
 
 
@@ -114,7 +205,7 @@ def main(names: list[str]) -> None:
         buffer = BytesIO()
         FIGURES[name]().savefig(buffer, dpi=DPI)
         # a palette is enough for the eye and makes the file three times smaller
-        Image.open(buffer).convert("RGB").quantize(256).save(OUT / f"{name}.png", optimize=True)
+        Image.open(buffer).convert("RGB").quantize(128, kmeans=2).save(OUT / f"{name}.png", optimize=True)
         print(OUT / f"{name}.png")
 
 

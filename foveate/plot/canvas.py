@@ -93,11 +93,11 @@ def heat_colours() -> ListedColormap:
     return ListedColormap(colours, name="foveate heat")
 
 
-def heat_scale(top: float) -> PowerNorm:
-    """From 0 to `top` by square roots: faint attention stays visible beside a sharp peak."""
+def heat_scale(top: float, power: float = 0.5) -> PowerNorm:
+    """From 0 to `top`, by square roots unless told: faint attention stays visible beside a sharp peak."""
     from matplotlib.colors import PowerNorm
 
-    return PowerNorm(0.5, vmin=0, vmax=max(top, 1e-9))
+    return PowerNorm(power, vmin=0, vmax=max(top, 1e-9))
 
 
 def add_scale(figure: Figure, panels: list[Axes], scale: PowerNorm) -> None:

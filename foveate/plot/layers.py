@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.colors import PowerNorm
 
 SHARES = (0.95, 0.75, 0.5, 0.25)  # of the mass inside the contours
-POINTS = 240  # rows and columns on which contours are traced
 SMOOTH = 256
-THICK, THIN = 2.4, 0.9
+THICK, THIN, CELLS = 2.4, 0.9, 1.7  # points: edge of a density, contours, edge of a map
 RING = "#0072b2"
 WHOLE = (0, 1, 1, 0)
+LABELS = 4  # boxes that carry their weight
 
 
 def draw_heat(axes: Axes, shown: Tensor, scale: PowerNorm, *, cells: bool, edge: bool) -> None:
@@ -64,8 +64,8 @@ def draw_edges(axes: Axes, inside: np.ndarray) -> None:
     down, across = np.nonzero(padded[:-1, 1:-1] != padded[1:, 1:-1]), np.nonzero(padded[1:-1, :-1] != padded[1:-1, 1:])
     lines = [[(j / W, i / H), ((j + 1) / W, i / H)] for i, j in zip(*down, strict=True)]
     lines += [[(j / W, i / H), (j / W, (i + 1) / H)] for i, j in zip(*across, strict=True)]
-    drawn = LineCollection(lines, colors=INK, linewidths=THICK, capstyle="projecting", zorder=3)
-    drawn.set_path_effects(cased(THICK))
+    drawn = LineCollection(lines, colors=INK, linewidths=CELLS, capstyle="projecting", zorder=3)
+    drawn.set_path_effects(cased(CELLS))
     axes.add_collection(drawn)
 
 
@@ -77,17 +77,19 @@ def draw_region(axes: Axes, region: np.ndarray) -> None:
     lines.set(linewidths=1.3, linestyles=[(0, (2, 1.2))], path_effects=cased(1.3))
 
 
-def draw_density(axes: Axes, density: Density) -> None:
-    """Contours that hold 25, 50, 75 and 95 % of the mass, the edge of the support thick, means and components."""
-    points = cell_centres(POINTS, POINTS, dtype=torch.float64)
-    x, y = points.reshape(POINTS, POINTS, 2).unbind(-1)
-    values = density.pdf(points).double().reshape(POINTS, POINTS)
+def draw_density(axes: Axes, density: Density, values: Tensor) -> None:
+    """Contours that hold 25, 50, 75 and 95 % of the mass, the edge of the support thick, means and components.
+
+    `values` (P, P) are the density at the centres of P x P cells, up to a factor.
+    """
+    points = cell_centres(*values.shape, dtype=torch.float64)
+    x, y = points.reshape(*values.shape, 2).unbind(-1)
     levels = np.unique(contour_levels(values))
     if len(levels) and float(values.max()) > levels[0]:
         lines = axes.contour(x.numpy(), y.numpy(), values.numpy(), levels=levels, colors=INK, linewidths=THIN, zorder=3)
         lines.set_path_effects(cased(THIN))
     if is_sparse(density):
-        inside = _inside(density.ellipses(1), points).reshape(POINTS, POINTS)
+        inside = _inside(density.ellipses(1), points).reshape(values.shape)
         edge = axes.contour(x.numpy(), y.numpy(), inside.numpy(), levels=[0], colors=INK, linewidths=THICK, zorder=3)
         edge.set_path_effects(cased(THICK))
     draw_components(axes, density)
@@ -97,7 +99,7 @@ def contour_levels(values: Tensor) -> list[float]:
     """Heights whose contours hold the shares SHARES of the mass inside the picture.
 
     >>> [round(level, 2) for level in contour_levels(torch.arange(100.0).reshape(10, 10) / 99)]
-    [0.23, 0.5, 0.71, 0.87]
+    [0.22, 0.51, 0.71, 0.87]
     """
     high = values.flatten().sort(descending=True).values
     total = high.sum()
@@ -127,23 +129,23 @@ def draw_components(axes: Axes, density: Density) -> None:
         label.set(path_effects=cased(0.6), zorder=5, annotation_clip=True)
 
 
-def draw_boxes(axes: Axes, boxes: Tensor, weights: Tensor, scale: PowerNorm, labels: int) -> None:
-    """Regions as boxes (N, 4) in fractions of the picture, filled by weight; the `labels` heaviest carry it."""
+def draw_boxes(axes: Axes, boxes: Tensor, weights: Tensor, scale: PowerNorm) -> None:
+    """Regions as boxes (N, 4) in fractions of the picture, filled and lined by weight; the heaviest carry it."""
     from matplotlib.patches import Rectangle
 
-    order = weights.argsort(stable=True)
-    most = float(weights.max()) if len(weights) else 0.0
-    for rank, n in enumerate(order.tolist()):
+    order = weights.argsort(stable=True).tolist()
+    most = max(float(weights.max()), 1e-9) if order else 1.0
+    for rank, n in enumerate(order):
         x0, y0, x1, y1 = boxes[n].tolist()
         weight = float(weights[n])
-        share = weight / most if most > 0 else 0.0
-        box = Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor=INK, linewidth=0.5 + 2 * share)
-        fill = Rectangle((x0, y0), x1 - x0, y1 - y0, color=heat_colours()(scale(weight * len(weights))), linewidth=0)
-        fill.set(alpha=0.35 * share, zorder=1)
-        box.set(alpha=0.35 + 0.65 * share, zorder=2 + share, path_effects=cased(0.5 + 2 * share))
+        *colour, alpha = heat_colours()(scale(weight * len(weights)))
+        width = 0.5 + 2 * weight / most
+        fill = Rectangle((x0, y0), x1 - x0, y1 - y0, facecolor=(*colour, 0.6 * alpha), linewidth=0, zorder=1)
+        line = Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor=INK, linewidth=width, zorder=2)
+        line.set_path_effects(cased(width))
         axes.add_patch(fill)
-        axes.add_patch(box)
-        if weight > 0 and rank >= len(order) - labels:
+        axes.add_patch(line)
+        if weight > 0 and rank >= len(order) - LABELS:
             tag = axes.text(x0, y0, f"{weight:.2f}", fontsize=SMALL, color=INK, va="bottom", ha="left", zorder=5)
             tag.set(bbox={"facecolor": PAPER, "edgecolor": INK, "linewidth": 0.4, "pad": 1}, clip_on=True)
 

@@ -13,12 +13,13 @@ from foveate.errors import ShapeError
 from foveate.ops.compact import CompactDensity
 from foveate.ops.density import Density
 from foveate.ops.divergence import js_divergence
+from foveate.ops.grid import cell_centres
 from foveate.ops.mixture import Mixture
 from foveate.ops.resample import resample_map
 
 Seen = Attended | Density
 Index = int | tuple[int, ...]
-FINE = 128  # rows and columns of a drawn density
+FINE = 240  # rows and columns on which a density is drawn
 COMPARED = (14, 14)  # the grid on which a map is compared with the truth, as in the metrics
 
 
@@ -52,10 +53,18 @@ def pick(where: str, seen: Seen, index: Index = 0) -> Attended:
 
 
 def heat(one: Attended, cells: bool) -> Tensor:
-    """The map of a picked example in multiples of the even share, (H, W); a density on a fine grid unless `cells`."""
-    size = (FINE, FINE) if one.density is not None and not cells else (None, None)
-    shown = one.map(*size)[0]
-    return shown * shown.numel()
+    """The map of a picked example in multiples of the even share, (H, W); a density on a fine grid unless `cells`.
+
+    >>> heat(Attended(torch.zeros(1, 8), torch.tensor([[0.5, 0.5, 0.0, 0.0]]), grid=(2, 2)), cells=True).tolist()
+    [[2.0, 2.0], [0.0, 0.0]]
+    """
+    if one.density is None or cells:
+        shown = one.map()[0]
+        return shown * shown.numel()
+    values = one.density.pdf(cell_centres(FINE, FINE)).reshape(FINE, FINE)
+    mean = values.mean()
+    there = (mean > 0) & (one.weights.sum() > 0)
+    return torch.where(there, values / torch.where(there, mean, 1), 0)
 
 
 def truth_map(truth: Tensor, H: int, W: int) -> Tensor:
@@ -67,17 +76,18 @@ def truth_map(truth: Tensor, H: int, W: int) -> Tensor:
 def numbers(one: Attended, truth: Tensor | None = None) -> str:
     """Area, number of components and divergence from the truth, as far as there are such, in one line.
 
-    Area (length, on a line) is the share of the picture that gets any attention, JS the Jensen-Shannon divergence in
-    bits on 14 x 14 cells.
+    Area (length on a line) is the share of the picture that gets any attention, JS the Jensen-Shannon divergence in
+    bits on 14 x 14 cells. Without a grid: how many of the regions get any.
 
     >>> numbers(Attended(torch.zeros(1, 8), torch.tensor([[0.5, 0.5, 0.0, 0.0]]), grid=(2, 2)))
     'area 50 %'
     """
-    covered = "length" if one.grid is not None and len(one.grid) == 1 else "area"
-    parts = [f"{covered} {100 * _area(one):.0f} %"]
+    if one.grid is None:
+        return f"{int((one.weights > 0).sum())} of {one.weights.shape[-1]} regions"
+    parts = [f"{'length' if len(one.grid) == 1 else 'area'} {100 * _area(one):.0f} %"]
     if isinstance(one.density, Mixture):
         parts.append(f"K {int(one.density.components_used)}")
-    if truth is not None and one.grid is not None and len(one.grid) == 2:
+    if truth is not None and len(one.grid) == 2:
         js = js_divergence(one.map(*COMPARED)[0].float(), truth_map(truth, *COMPARED))
         parts.append(f"JS {js.item():.2f}")
     return ", ".join(parts)
@@ -99,10 +109,12 @@ def is_several(density: Density) -> bool:
 
 
 def _area(one: Attended) -> float:
+    if not bool(one.weights.sum() > 0):
+        return 0.0
     if one.density is not None:
-        return float(one.density.support_area()) if bool(one.weights.sum() > 0) else 0.0
+        return float(one.density.support_area()) if is_sparse(one.density) else 1.0
     counted = one.weights if one.mask is None else one.weights[one.mask[:, : one.weights.shape[-1]]]
-    return float((counted > 0).float().mean()) if counted.numel() else 0.0
+    return float((counted > 0).float().mean())
 
 
 def _row(density: Density, at: tuple[int, ...]) -> Any:

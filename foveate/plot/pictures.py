@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STYLES = ("smooth", "cells", "contours")
-LABELS = 4  # boxes that carry their weight
 
 
 def show(
@@ -141,15 +141,29 @@ def strip(
             "pass weights (B, T, N), or one Attended a word"
         )
     pixels = read_image("strip", image)
+    looks = [_look("strip", one, style, boxes) for one in picked]
     figure, panels = make_panels(len(words), columns, pixels)
-    places = _boxes("strip", boxes, picked[0])
-    scale = heat_scale(top or max(_peak(one, style, places) for one in picked))
-    for axes, word, one in zip(panels, words, picked, strict=True):
-        _panel("strip", axes, pixels, one, style, scale, places)
-        set_title(axes, word, numbers(one))
+    scale = heat_scale(top or max(look.peak for look in looks))
+    for axes, word, look in zip(panels, words, looks, strict=True):
+        _panel(axes, pixels, look, scale)
+        set_title(axes, word, numbers(look.one))
     add_scale(figure, panels, scale)
-    _legend(figure, [one for one in picked if places is None and _style("strip", one, style) == "contours"])
+    _legend(figure, looks)
     return figure
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """One attention ready to draw: `values` in even shares, (H, W) or one a box."""
+
+    one: Attended
+    style: str
+    values: Tensor
+    boxes: Tensor | None = None
+
+    @property
+    def peak(self) -> float:
+        return float(self.values.max())
 
 
 def _draw(
@@ -167,45 +181,36 @@ def _draw(
     """The picture, every attention, the truth."""
     pixels = read_image(where, image)
     region = _truth(where, truth)
-    picked = {title: pick(where, seen, index) for title, seen in attended.items()}
-    places = _boxes(where, boxes, next(iter(picked.values())))
-    count = len(picked) + (pixels is not None) + (region is not None)
+    looks = {title: _look(where, pick(where, seen, index), style, boxes) for title, seen in attended.items()}
+    count = len(looks) + (pixels is not None) + (region is not None)
     figure, panels = make_panels(count, columns, pixels)
-    scale = heat_scale(top or max(_peak(one, style, places) for one in picked.values()))
+    scale = heat_scale(top or max(look.peak for look in looks.values()))
     if pixels is not None:
         lay_picture(panels[0], pixels, pale=False)
         set_title(panels[0], "picture")
-    for axes, (title, one) in zip(panels[pixels is not None :], picked.items(), strict=False):
-        _panel(where, axes, pixels, one, style, scale, places)
+    for axes, (title, look) in zip(panels[pixels is not None :], looks.items(), strict=False):
+        _panel(axes, pixels, look, scale)
         if region is not None and region.dtype == torch.bool:
             draw_region(axes, region.numpy())
-        set_title(axes, title, numbers(one, region))
+        set_title(axes, title, numbers(look.one, region))
     if region is not None:
         _truth_panel(panels[-1], pixels, region, scale)
     add_scale(figure, panels, scale)
-    _legend(figure, [one for one in picked.values() if places is None and _style(where, one, style) == "contours"])
+    _legend(figure, list(looks.values()))
     return figure
 
 
-def _panel(
-    where: str,
-    axes: Axes,
-    pixels: np.ndarray | None,
-    one: Attended,
-    style: str | None,
-    scale: PowerNorm,
-    boxes: Tensor | None,
-) -> None:
+def _panel(axes: Axes, pixels: np.ndarray | None, look: _Look, scale: PowerNorm) -> None:
     """One attention on the picture."""
-    if boxes is not None:
-        lay_picture(axes, pixels, pale=True)
-        draw_boxes(axes, boxes, one.weights[0], scale, LABELS)
-        return
-    chosen = _style(where, one, style)
     lay_picture(axes, pixels, pale=True)
-    draw_heat(axes, heat(one, chosen == "cells"), scale, cells=chosen == "cells", edge=chosen != "contours")
-    if chosen == "contours" and one.density is not None and bool(one.weights.sum() > 0):
-        draw_density(axes, one.density)
+    if look.boxes is not None:
+        draw_boxes(axes, look.boxes, look.one.weights[0], scale)
+        return
+    density = look.one.density
+    ends = density is None or is_sparse(density)
+    draw_heat(axes, look.values, scale, cells=look.style == "cells", edge=ends and look.style != "contours")
+    if density is not None and look.style == "contours" and look.peak > 0:
+        draw_density(axes, density, look.values)
 
 
 def _truth_panel(axes: Axes, pixels: np.ndarray | None, region: Tensor, scale: PowerNorm) -> None:
@@ -219,9 +224,9 @@ def _truth_panel(axes: Axes, pixels: np.ndarray | None, region: Tensor, scale: P
     set_title(axes, "true region" if is_region else "people", f"area {100 * float((region > 0).float().mean()):.0f} %")
 
 
-def _legend(figure: Figure, drawn: Sequence[Attended]) -> None:
+def _legend(figure: Figure, looks: Sequence[_Look]) -> None:
     """What the lines of the densities mean, as far as there are such lines."""
-    densities = [one.density for one in drawn if one.density is not None]
+    densities = [look.one.density for look in looks if look.style == "contours" and look.one.density is not None]
     parts = ["lines: 25, 50, 75, 95 % of the mass"] if densities else []
     parts += ["blue dashes: half of a component's mass"] if any(map(is_several, densities)) else []
     parts += ["thick: nothing beyond"] if any(map(is_sparse, densities)) else []
@@ -229,23 +234,20 @@ def _legend(figure: Figure, drawn: Sequence[Attended]) -> None:
         figure.supxlabel("      ".join(parts), fontsize=SMALL)
 
 
-def _style(where: str, one: Attended, style: str | None) -> str:
-    """The style to use, after refusing what cannot be drawn."""
+def _look(where: str, one: Attended, style: str | None, boxes: Any) -> _Look:
+    """What to draw of one attention, after refusing what cannot be drawn."""
     if style is not None and style not in STYLES:
         raise UnknownName(f"{where} style", style, STYLES)
+    if boxes is not None:
+        return _Look(one, "boxes", one.weights[0] * one.weights.shape[-1], _boxes(where, boxes, one))
     if one.grid is None:
         raise ShapeError(f"{where}: expected attention over a grid, got none; pass boxes=(N, 4) for regions")
     if len(one.grid) != 2:
         raise ShapeError(f"{where}: expected attention over a picture, got grid {one.grid}; use plot.words for text")
     if style == "contours" and one.density is None:
         raise ValueError(f"{where}: expected a density for contours, got weights; use style='smooth' or 'cells'")
-    return style or ("smooth" if one.density is None else "contours")
-
-
-def _peak(one: Attended, style: str | None, boxes: Tensor | None) -> float:
-    if boxes is not None:
-        return float(one.weights.max()) * one.weights.shape[-1]
-    return float(heat(one, _style("plot", one, style) == "cells").max())
+    chosen = style or ("smooth" if one.density is None else "contours")
+    return _Look(one, chosen, heat(one, chosen == "cells"))
 
 
 def _truth(where: str, truth: Any) -> Tensor | None:
@@ -260,9 +262,7 @@ def _truth(where: str, truth: Any) -> Tensor | None:
     return region
 
 
-def _boxes(where: str, boxes: Any, one: Attended) -> Tensor | None:
-    if boxes is None:
-        return None
+def _boxes(where: str, boxes: Any, one: Attended) -> Tensor:
     places = torch.as_tensor(boxes).detach().cpu().float()
     if places.shape != (one.weights.shape[-1], 4):
         raise ShapeError(
