@@ -74,7 +74,7 @@ def vqa_mcan_coco() -> Recipe:
     """A small MCAN on questions about COCO photographs in VQA's layout, on features of EfficientNet-Lite0.
 
     foveate extract efficientnet-lite0 DATA/images DATA/efficientnet-lite0.h5
-    foveate train vqa-mcan-coco --data DATA
+    foveate train vqa-mcan-coco --data DATA    (words=glove word_dim=50 begins with GloVe, extra `words`)
     """
     return Recipe(
         "vqa-mcan-coco",
@@ -83,8 +83,7 @@ def vqa_mcan_coco() -> Recipe:
             data="vqa",
             model=Mcan(hidden=128, heads=4, layers=2, dropout=0.3),
             images=Stored("efficientnet-lite0.h5"),
-            word_dim=50,
-            words="glove",
+            word_dim=100,
             min_count=5,
         ),
         Training(AdamW(5e-4, betas=(0.9, 0.98), weight_decay=0.01), Cosine(warmup=0.5), epochs=8, batch_size=64),
@@ -106,8 +105,7 @@ def vqa_rdan_coco() -> Recipe:
             model=Rdan(hidden=256, steps=2, dropout=0.5),
             images=Stored("efficientnet-lite0.h5"),
             loss="cross-entropy",
-            word_dim=50,
-            words="glove",
+            word_dim=100,
             min_count=5,
         ),
         Training(AdamW(1e-3, weight_decay=0.01), Cosine(warmup=0.5), epochs=10, batch_size=64),
