@@ -38,7 +38,7 @@ class Setting:
 
 
 SETTINGS = {
-    "tiny": Setting(hidden=96, heads=4, layers=2, side=7, features=96, answers=25, word_dim=64, aim=1.3),
+    "tiny": Setting(hidden=64, heads=4, layers=2, side=7, features=96, answers=25, word_dim=64, aim=1.3),
     "small": Setting(hidden=512, heads=8, layers=6, side=14, features=2048, answers=3129, word_dim=300, aim=1.05),
 }
 
