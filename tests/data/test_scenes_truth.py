@@ -40,7 +40,7 @@ KIND_OF_WORD = {"colour": "colour", "color": "colour", "shape": "shape", "form":
     "texture": "texture",
 }
 NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8}
-DECIDED = 12 / 112
+DECIDED = 20 / 112
 
 
 def look(thing: Object) -> dict[str, str]:
@@ -179,7 +179,7 @@ def extreme(things, text):
     side = re.search(r"(left)|(right)|(topmost|highest|top)|(lowest|bottom)", text.split(" the ", 1)[1])
     direction = ((-1, 0), (1, 0), (0, -1), (0, 1))[side.lastindex - 1]
     first, second = sorted(things, key=lambda t: -ahead(t, things[0], direction))[:2]
-    assert ahead(first, second, direction) > 2 / 112
+    assert ahead(first, second, direction) > 6 / 112
     return look(first)[KIND_OF_WORD[asked]], [first]
 
 

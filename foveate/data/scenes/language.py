@@ -34,14 +34,13 @@ KIND_WORDS: Mapping[str, tuple[str, ...]] = {
 }
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
 # How far the centres must be apart, in pixels, before a relation is said or asked.
-CLEAR = 16
+CLEAR = 24
 RELATIONS: Mapping[str, tuple[str, ...]] = {
     "left": ("left of", "to the left of"),
     "right": ("right of", "to the right of"),
     "above": ("above", "higher than"),
     "below": ("below", "lower than", "under"),
 }
-OPPOSITE = {"left": "right", "right": "left", "above": "below", "below": "above"}
 
 
 def relates(a: Thing, relation: str, b: Thing) -> bool:

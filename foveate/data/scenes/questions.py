@@ -28,7 +28,7 @@ from foveate.data.scenes.world import SIDE, VALUES, Description, Scene, Thing
 # Centres at least half a picture apart: one bump of attention cannot cover both and leave out what lies between.
 FAR = SIDE // 2
 # A thing is the leftmost, highest, ... only by this many pixels.
-AHEAD = 8
+AHEAD = 12
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ KINDS: Mapping[str, Kind] = {
         _query("size", ("what {size} is {thing}?", "how big is {thing}?", "is {thing} small or large?")), "other"
     ),
     "larger": Kind(larger, "other"),
-    "extreme": Kind(extreme, "other", tickets=2),
+    "extreme": Kind(extreme, "other"),
 }
 PER_PICTURE = {"number": 1, "yes/no": 3, "other": 4}
 # How often every kind is tried; a try fails when the thing it picks cannot be told from another in words.
