@@ -14,6 +14,7 @@ from PIL import Image
 
 from foveate.cli.scenes import contact_sheet, summary
 from foveate.cli.scenes import scenes as command
+from foveate.data.answers import normalise_answer
 from foveate.data.samples import Dataset
 from foveate.data.scenes import SIZES, SPLITS, make_scenes, scenes, scenes_large
 from foveate.data.scenes import build as building
@@ -269,19 +270,11 @@ def test_noun_phrases_use_every_synonym():
     assert phrases == {f"{a} {b}" for a in ("large", "big", "huge") for b in ("crosses", "pluses")}
 
 
-NORMAL = {"zero": "0", "one": "1", "two": "2", "three": "3", "four": "4"}
-
-
-def normal(answer: str) -> str:
-    words = [w for w in answer.lower().replace(".", "").split() if w not in ("a", "an", "the")]
-    return " ".join(NORMAL.get(w, w) for w in words)
-
-
 def test_ten_people_mostly_agree(data):
     agree, raw = [], Counter()
     for question in data.questions:
         assert len(question.answers) == 10
-        agree.append(sum(normal(a) == question.answer for a in question.answers))
+        agree.append(sum(normalise_answer(a) == question.answer for a in question.answers))
         raw.update(question.answers)
     assert min(agree) >= 7
     assert 9 < np.mean(agree) < 9.6
@@ -289,7 +282,7 @@ def test_ten_people_mostly_agree(data):
 
 
 def test_spellings_are_the_same_answer():
-    assert all(normal(s) == a != s for a in ("yes", "3", "diamond", "blue") for s in spellings(a))
+    assert all(normalise_answer(s) == a != s for a in ("yes", "3", "diamond", "blue") for s in spellings(a))
     assert Counter(poll("grey", ("red",), Dice(7)))["grey"] >= 5
 
 
@@ -330,8 +323,16 @@ def test_a_broken_store_is_named(tmp_path):
         make_scenes(split="val", count=2, root=tmp_path)
     other = tmp_path / "scenes-val-3-seed0-v1.npy"
     np.save(other, np.zeros((2, 112, 112, 3), np.uint8))
-    with pytest.raises(DataError, match=r"expected 3 pictures in .*seed0-v1\.npy, got \(2, 112, 112, 3\); delete"):
+    with pytest.raises(
+        DataError, match=r"expected 3 pictures in .*seed0-v1\.npy, got uint8 \(2, 112, 112, 3\); delete"
+    ):
         make_scenes(split="val", count=3, root=tmp_path)
+    other.unlink()
+    assert digest(make_scenes(split="val", count=3, root=tmp_path)) == digest(make_scenes(split="val", count=3))
+    third = tmp_path / "scenes-val-1-seed0-v1.npy"
+    np.save(third, np.zeros((1, 112, 112, 3)))
+    with pytest.raises(DataError, match="got float64"):
+        make_scenes(split="val", count=1, root=tmp_path)
 
 
 def test_command_makes_stores_and_shows(tmp_path, capsys):

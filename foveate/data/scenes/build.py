@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO
 
 import numpy as np
@@ -153,17 +152,19 @@ def store_pictures(root: Path, split: str, keys: list[Key]) -> Path:
     path = Path(root) / f"scenes-{split}-{len(keys)}-seed{seed}-v{VERSION}.npy"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=path.parent, prefix=path.stem, suffix=".part", delete=False) as file:
-            try:
+        aside = path.with_suffix(f".{os.getpid()}.part")
+        try:
+            with aside.open("wb") as file:
                 _write_npy(file, (render(key) for key in keys), len(keys))
-            except BaseException:
-                os.unlink(file.name)
-                raise
-        os.replace(file.name, path)
-    shape = _open(path).shape
-    if shape != (len(keys), SIDE, SIDE, 3):
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+        _open.cache_clear()
+    held = _open(path)
+    if held.shape != (len(keys), SIDE, SIDE, 3) or held.dtype != np.uint8:
         raise DataError(
-            f"scenes: expected {len(keys)} pictures in {path}, got {shape}; delete the file to make it again"
+            f"scenes: expected {len(keys)} pictures in {path}, got {held.dtype} {held.shape}; "
+            "delete the file to make it again"
         )
     return path
 
