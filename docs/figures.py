@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OUT = Path(__file__).resolve().parent / "images"
-DPI = 90
+DPI = 110
 
 
 def ellipse(long: float, short: float, degrees: float) -> Tensor:
@@ -205,7 +205,9 @@ def main(names: list[str]) -> None:
         buffer = BytesIO()
         FIGURES[name]().savefig(buffer, dpi=DPI)
         # a palette is enough for the eye and makes the file three times smaller
-        Image.open(buffer).convert("RGB").quantize(128, kmeans=2).save(OUT / f"{name}.png", optimize=True)
+        Image.open(buffer).convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE).save(
+            OUT / f"{name}.png", optimize=True
+        )
         print(OUT / f"{name}.png")
 
 
