@@ -150,6 +150,26 @@ def test_strip_draws_one_picture_a_word() -> None:
         assert len(tops(figure)) == 1
 
 
+def test_strip_heeds_its_options() -> None:
+    weights = torch.softmax(torch.randn(2, 3, 49, generator=torch.Generator().manual_seed(0)), -1)
+    seen = fv.Attended(torch.zeros(2, 3, 1), weights, grid=GRID)
+    figure = strip(None, ["a", "b", "c"], seen, index=1, style="cells", columns=2, top=9.0)
+    assert heat_of(figure, 2) == pytest.approx(49 * weights[1, 2].reshape(GRID).numpy(), rel=1e-5)
+    assert tops(figure) == {9.0}
+    assert figure.axes[2].get_subplotspec().rowspan.start == 1
+    boxes = torch.tensor([[0.1, 0.1, 0.5, 0.6]]).expand(49, 4)
+    assert len(strip(None, ["a"], seen, boxes=boxes).axes[0].patches) == 2 * 49
+
+
+def test_show_and_compare_heed_top_and_boxes() -> None:
+    assert tops(show(None, attend("softmax"), top=5.0)) == {5.0}
+    regions = fv.Attended(torch.zeros(2, 1), torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    figure = compare(None, {"one": regions}, index=1, boxes=[[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]])
+    (label,) = figure.axes[0].texts
+    assert label.get_position() == (0.5, 0.5)
+    assert figure.axes[0].get_xlabel() == "1 of 2 regions"
+
+
 def test_errors_say_what_to_do() -> None:
     seen, line = attend("softmax"), fv.Attended(torch.zeros(1, 1), torch.full((1, 3), 1 / 3), grid=(3,))
     with pytest.raises(UnknownName, match=r"show style: expected a known name, got 'cell'; did you mean 'cells'\?"):

@@ -90,6 +90,12 @@ def test_profiles_draw_curves_and_steps() -> None:
     assert labels[1].startswith("softmax (length 100 %)") or labels[0].startswith("softmax (length 100 %)")
 
 
+def test_profiles_by_example() -> None:
+    both = fv.Attended(torch.zeros(2, 1), torch.cat([WEIGHTS, WEIGHTS.flip(-1)]), grid=(4,))
+    (steps,) = profiles({"one": both}, index=1).axes[0].patches
+    assert steps.get_data().values == pytest.approx(4 * WEIGHTS[0].flip(-1).numpy())
+
+
 def test_profiles_refuse_pictures() -> None:
     with pytest.raises(ShapeError, match=r"profiles: expected attention over a line, got grid \(7, 7\); use plot.show"):
         profiles({"one": attend("softmax")})
