@@ -136,6 +136,39 @@ def test_resuming_a_finished_run_changes_nothing(recipe: Recipe, tmp_path: Path)
     assert (tmp_path / CHECKPOINT).read_bytes() == before
 
 
+def test_what_came_after_the_checkpoint_is_forgotten(recipe: Recipe, tmp_path: Path) -> None:
+    """Without its checkpoint a run begins anew: evaluations and lines of the log are not counted twice."""
+    run(recipe, tmp_path / "whole")
+    run(recipe, tmp_path / "cut")
+    (tmp_path / "cut" / CHECKPOINT).unlink()
+    run(recipe, tmp_path / "cut", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+    first, second = (read_log(tmp_path / name / "log.jsonl") for name in ("whole", "cut"))
+    assert [(line["step"], line["event"]) for line in first] == [(line["step"], line["event"]) for line in second]
+
+
+def test_an_older_checkpoint_forgets_later_evaluations(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=2), tmp_path / "cut")
+    older = (tmp_path / "cut" / CHECKPOINT).read_bytes()
+    run(recipe, tmp_path / "cut", resume=True)
+    before = (tmp_path / "cut" / "metrics.json").read_text()
+    (tmp_path / "cut" / CHECKPOINT).write_bytes(older)
+    history = run(recipe, tmp_path / "cut", resume=True)
+    assert [e.step for e in history.evaluations] == [13, 26, 39, 52]
+    assert (tmp_path / "cut" / "metrics.json").read_text() == before
+
+
+def test_first_weights_are_the_tasks_own_unless_another_run_gives_them(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = []
+    monkeypatch.setattr(Toy, "initialise", lambda self, model: called.append(model))
+    run(changed(recipe, steps=1), tmp_path / "a")
+    assert len(called) == 1
+    run(replace(changed(recipe, steps=1), start=str(tmp_path / "a")), tmp_path / "b")
+    assert len(called) == 1
+
+
 def test_a_run_can_be_made_longer(recipe: Recipe, tmp_path: Path) -> None:
     run(recipe, tmp_path / "whole")
     run(changed(recipe, epochs=2), tmp_path / "cut")
