@@ -1,10 +1,11 @@
-"""Draw every figure of the documentation from made pictures, the same on every run.
+"""Draw every figure of the documentation from made pictures and kept benchmark rows, the same on every run.
 
 python docs/figures.py [name ...]
 """
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OUT = Path(__file__).resolve().parent / "images"
+RESULTS = OUT.parent.parent / "benchmarks" / "results"
 DPI = 110
 
 
@@ -101,6 +103,26 @@ def density_floor() -> Figure:
         },
         top=60,
     )
+
+
+def density_cost() -> Figure:
+    """Cost against N and J, forward and backward, from the rows that the benchmark keeps."""
+    from matplotlib.figure import Figure
+
+    rows = json.loads((RESULTS / "continuous.json").read_text(encoding="utf-8"))["growth"]
+    figure = Figure(figsize=(7, 2.4), layout="constrained")
+    for axes, (letter, fixed, count) in zip(figure.subplots(1, 2), (("N", "J", 100), ("J", "N", 196)), strict=True):
+        kept = sorted((row for row in rows if row[fixed] == count), key=lambda row: row[letter])
+        for name, mark, colour in (("softmax", "o", "#0072b2"), ("sparsemax", "s", "#d55e00")):
+            cost = [row[f"{name} both us"] for row in kept]
+            axes.plot([row[letter] for row in kept], cost, mark + "-", color=colour, label=f"continuous {name}", ms=4)
+        axes.set(ylim=(0, None))
+        axes.set_xlabel(f"{'locations N' if letter == 'N' else 'basis functions J'} ({fixed} = {count})", fontsize=8)
+        axes.set_ylabel("µs an example", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[1].legend(fontsize=7, frameon=False)
+    return figure
 
 
 @lru_cache(maxsize=1)
@@ -189,6 +211,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "density-mixture": density_mixture,
     "density-choice": density_choice,
     "density-floor": density_floor,
+    "density-cost": density_cost,
     "plot-show": plot_show,
     "plot-compare": plot_compare,
     "plot-cells": plot_cells,
