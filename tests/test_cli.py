@@ -48,8 +48,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_help_and_misspelt_commands_do_not_wait_for_torch() -> None:
     code = (
-        "import sys, types; package = types.ModuleType('foveate'); package.__path__ = ['foveate'];"
-        "sys.modules['foveate'] = package; from foveate.cli import main;"
+        "import sys; from foveate.cli import main;"
         "codes = main(['--help']), main(['trian']);"
         "assert codes == (0, 2), codes; assert not {'torch', 'tyro', 'rich', 'accelerate'} & set(sys.modules)"
     )
@@ -194,7 +193,7 @@ def test_compare_can_finetune_from_the_first() -> None:
     assert config("c/tvmax-0")["training"]["epochs"] == 1
 
 
-@pytest.mark.parametrize("name", ["transforms", "mechanisms", "encoders", "models", "tasks", "recipes"])
+@pytest.mark.parametrize("name", TABLES)
 def test_list_shows_a_whole_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from importlib import import_module
 
@@ -206,8 +205,7 @@ def test_list_shows_a_whole_table(name: str, capsys: pytest.CaptureFixture[str])
     assert all(key in out for key in table)
 
 
-def test_list_without_a_name_shows_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(TABLES, "datasets")
+def test_list_without_a_name_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     out = capsys.readouterr().out
     assert all(f"{name}\n" in out for name in TABLES)

@@ -32,7 +32,7 @@ def evaluate(
 
     Args:
         task: says how to predict and what to measure.
-        model: left in the mode it was in.
+        model: moved to the device of the process, left in the mode it was in.
         examples: each is on one process and counted once.
         batch_size: examples a forward pass; does not change the result.
         workers: processes that read examples.
@@ -47,7 +47,7 @@ def evaluate(
         raise DataError("evaluate: expected at least one example, got none; check the split")
     numbers = share_of(len(examples), batch_size, accelerator.num_processes, accelerator.process_index)
     metrics, training = task.metrics(), model.training
-    share_buffers(model)
+    share_buffers(model.to(accelerator.device))
     seed_everything("evaluate")
     model.eval()
     try:
