@@ -124,6 +124,6 @@ def cased(width: float = 1.2) -> list[Any]:
 def set_title(axes: Axes, title: str | None, below: str = "") -> None:
     """A title and, in smaller letters, the numbers under it."""
     if title:
-        axes.set_title(fill(title, WIDTH), fontsize=USUAL, color=INK, pad=4)
+        axes.set_title(fill(title, WIDTH), fontsize=USUAL, color=INK, pad=4, parse_math=False)
     if below:
         axes.set_xlabel(below, fontsize=SMALL, color=INK, labelpad=3)

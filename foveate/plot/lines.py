@@ -69,7 +69,8 @@ def profiles(attended: Mapping[str, Seen], *, index: Index = 0, title: str | Non
     axes.set_ylabel("times the even share", fontsize=SMALL)
     axes.tick_params(labelsize=SMALL)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(fontsize=SMALL, frameon=False, loc="outside right upper")
+    for text in figure.legend(fontsize=SMALL, frameon=False, loc="outside right upper").get_texts():
+        text.set_parse_math(False)
     if title:
-        axes.set_title(title, fontsize=USUAL, color=INK)
+        axes.set_title(title, fontsize=USUAL, color=INK, parse_math=False)
     return figure

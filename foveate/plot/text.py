@@ -55,11 +55,12 @@ def words(
     height = 2 * MARGIN + head + LINE * lines
     figure.set_size_inches(width, height)
     if title:
-        figure.text(MARGIN / width, 1 - MARGIN / height, title, fontsize=USUAL, color=INK, va="top")
+        figure.text(MARGIN / width, 1 - MARGIN / height, title, fontsize=USUAL, color=INK, va="top", parse_math=False)
     for token, share, (left, line, wide) in zip(tokens, shares.tolist(), places, strict=True):
         middle, base = (left + wide / 2) / width, 1 - (MARGIN + head + LINE * (line + 0.4)) / height
         colour = heat_colours()(scale(share * len(tokens)))
         text = figure.text(middle, base, token, fontsize=LETTERS, color=_letters(colour), ha="center", va="center")
+        text.set_parse_math(False)
         text.set_bbox({"facecolor": colour, "edgecolor": "#c8ccd2", "linewidth": 0.5, "pad": 2.6})
         below = 1 - (MARGIN + head + LINE * (line + 0.92)) / height
         figure.text(middle, below, f"{100 * share:.0f}", fontsize=SMALL - 1, color=INK, ha="center", va="baseline")
@@ -88,7 +89,7 @@ def _set(figure: Figure, tokens: Sequence[str], width: float) -> tuple[list[tupl
     renderer = FigureCanvasAgg(figure).get_renderer()
     places, left, line = [], MARGIN, 0
     for token in tokens:
-        probe = figure.text(0, 0, token, fontsize=LETTERS)
+        probe = figure.text(0, 0, token, fontsize=LETTERS, parse_math=False)
         wide = probe.get_window_extent(renderer).width / figure.dpi + 0.08
         probe.remove()
         if left + wide > width - MARGIN and left > MARGIN:

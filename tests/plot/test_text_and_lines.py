@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from matplotlib.figure import Figure
 
 import foveate as fv
 from foveate.errors import ShapeError
-from foveate.plot import profiles, words
+from foveate.plot import profiles, show, words
 from tests.plot.drawn import attend
 
 WEIGHTS = torch.tensor([[0.1, 0.2, 0.7, 0.0]])
@@ -88,6 +90,18 @@ def test_profiles_draw_curves_and_steps() -> None:
     assert steps.get_data().values == pytest.approx(4 * looks["softmax"].weights[0].numpy())
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels[1].startswith("softmax (length 100 %)") or labels[0].startswith("softmax (length 100 %)")
+
+
+def test_dollars_are_letters() -> None:
+    """What a user wrote is no formula, not even a broken one."""
+    broken = r"$\nothing$"
+    figures = [
+        words([broken, broken], fv.Attended(torch.zeros(1, 1), WEIGHTS), title=broken),
+        show(None, attend("softmax"), title=broken),
+        profiles({broken: fv.Attended(torch.zeros(1, 1), WEIGHTS, grid=(4,))}, title=broken),
+    ]
+    for figure in figures:
+        figure.savefig(BytesIO(), dpi=20)
 
 
 def test_profiles_by_example() -> None:
