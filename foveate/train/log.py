@@ -44,7 +44,7 @@ class RunLog:
             disable=None if progress else True,
             smoothing=0.1,
         )
-        self._speaks = progress
+        self.speaks = progress
         self._notes: dict[str, str] = {}
 
     def __enter__(self) -> RunLog:
@@ -81,7 +81,7 @@ class RunLog:
     def say(self, text: str, notes: Mapping[str, str]) -> None:
         """A line above the bar, and notes that stay beside it."""
         self._notes.update(notes)
-        if self._speaks:
+        if self.speaks:
             self._bar.write(text, file=sys.stderr)
 
 

@@ -270,7 +270,7 @@ class _Trainer:
             batch_size=self.training.batch_size,
             workers=self.training.workers,
             accelerator=self.accelerator,
-            progress=self.log is not None,
+            progress=self.log is not None and self.log.speaks,
         )
         self.history = self.history.after(Evaluation(self.step, self.epoch, metrics))
         if self.log is None:

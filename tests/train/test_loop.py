@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import resource
 import signal
@@ -437,3 +438,22 @@ def test_tensorboard_gets_the_log(recipe: Recipe, tmp_path: Path, monkeypatch: p
     run(recipe, tmp_path / "there")
     assert {("train/loss", 13), ("evaluate/accuracy", 13)} <= set(seen)
     assert seen[-1] == ("closed", 0)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_shows_loss_metric_speed_and_time_left(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)  # no thread that outlives the test
+    train_recipe(changed(recipe, epochs=2), tmp_path / "a")
+    last = screen.getvalue().split("\r")[-1]
+    assert "26/26 [" in last
+    assert all(word in last for word in ("loss=", "accuracy=", "step/s", "<"))
+    train_recipe(changed(recipe, epochs=2), tmp_path / "b", progress=False)
+    assert screen.getvalue().split("\r")[-1] == last

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,15 +31,13 @@ class ToySettings:
     dropout: float = 0.2
     noise: float = 0.01
     mechanism: str = "softmax"
-    mechanism_options: Mapping[str, float] = ()  # type: ignore[assignment]
+    mechanism_options: Mapping[str, float] = field(default_factory=dict)
     dtype: Literal["float32", "float64"] = "float64"
     poison: int | None = None
-    huge: int | None = None
     norm: bool = False
 
     def __post_init__(self) -> None:
         lookup("mechanism", self.mechanism, MECHANISMS)
-        object.__setattr__(self, "mechanism_options", dict(self.mechanism_options))
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,6 @@ class ToyExamples:
         self.name = f"{split}-{count}"
         if settings.poison is not None and split == "train":
             self.points[settings.poison] = torch.nan
-        if settings.huge is not None and split == "train":
-            self.points[settings.huge] = 1e308
 
     def __len__(self) -> int:
         return len(self.points)
