@@ -223,8 +223,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 
 
 def main(names: list[str]) -> None:
-    torch.manual_seed(0)
     for name in names or FIGURES:
+        torch.manual_seed(0)
         buffer = BytesIO()
         FIGURES[name]().savefig(buffer, dpi=DPI)
         # a palette makes the file three times smaller; the noise of a picture would take up all of a fitted one

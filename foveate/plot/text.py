@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from foveate.errors import ShapeError
+from foveate.ops.density import Density
 from foveate.plot.canvas import INK, PAPER, SMALL, USUAL, heat_colours, heat_scale
 from foveate.plot.looks import Index, Seen, pick
 
@@ -31,8 +32,8 @@ def words(
 
     Args:
         tokens: T words of a question or a caption.
-        attended: attention over at least T words, without a grid or over a grid (T',); what comes after is padding. A
-            density of the line is collected in T equal cells.
+        attended: attention over at least T words, without a grid or over a grid (T',); what comes after is padding. Or
+            a density, whose mass is collected in T equal cells.
         index: the example, or (example, query, ...) where there are query axes.
         title: above the words.
         top: upper end of the colours, in even shares (1/T); the largest value shown when absent. Give the same to
@@ -72,14 +73,14 @@ def _shares(tokens: Sequence[str], attended: Seen, index: Index) -> torch.Tensor
     one = pick("words", attended, index)
     if one.grid is not None and len(one.grid) != 1:
         raise ShapeError(f"words: expected attention over words, got grid {one.grid}; use plot.show for pictures")
-    if one.density is not None and tokens:
+    if tokens and isinstance(attended, Density):
         return one.map(len(tokens))[0]
     if not tokens or one.weights.shape[-1] < len(tokens):
         raise ShapeError(
             f"words: expected words and a weight for each, got {len(tokens)} and {one.weights.shape[-1]}; "
             "pass the tokens that the model saw"
         )
-    return one.weights[0, : len(tokens)]
+    return (one.weights if one.density is None else one.map())[0, : len(tokens)]
 
 
 def _set(figure: Figure, tokens: Sequence[str], width: float) -> tuple[list[tuple[float, int, float]], int]:

@@ -62,6 +62,17 @@ def test_words_by_example_and_from_a_density() -> None:
     assert texts[1::2] == [f"{100 * share:.0f}" for share in shares.tolist()]
 
 
+def test_a_density_over_padded_words_keeps_to_their_cells() -> None:
+    mask = torch.tensor([[True, True, True, False, False, False]])
+    scores = torch.tensor([[0.0, 0.0, 9.0, 0.0, 0.0, 0.0]])
+    seen = fv.mechanism("continuous-sparsemax")(scores, torch.zeros(1, 6, 1), mask=mask)
+    texts = [text.get_text() for text in words(["a", "b", "c"], seen).texts]
+    assert texts[1::2] == [f"{100 * share:.0f}" for share in seen.map(6)[0, :3].tolist()]
+    assert int(texts[5]) > 50
+    alone = words(["a", "b"], fv.Gaussian(torch.tensor([0.25]), torch.tensor([[1e-3]])))
+    assert [text.get_text() for text in alone.texts] == ["a", "100", "b", "0"]
+
+
 def test_words_refuse_what_does_not_fit() -> None:
     with pytest.raises(ShapeError, match="words: expected words and a weight for each, got 5 and 4; pass the tokens"):
         words(["a"] * 5, SEEN)
