@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foveate import ops
+    from foveate import ops, plot
     from foveate.attention import MECHANISMS, Attended, MultiheadAttention, mechanism
     from foveate.errors import DataError, FoveateError, MissingExtra, ShapeError, UnknownName
     from foveate.hub import load
@@ -58,6 +58,7 @@ __all__ = [
     "load",
     "mechanism",
     "ops",
+    "plot",
     "select_mixture",
     "softmax",
     "sparsemax",
@@ -75,8 +76,8 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'foveate' has no attribute {name!r}")
-    if name == "ops":
-        return import_module("foveate.ops")
+    if name in ("ops", "plot"):
+        return import_module(f"foveate.{name}")
     value = getattr(import_module(_HOME.get(name, "foveate.ops")), name)
     globals()[name] = value
     return value

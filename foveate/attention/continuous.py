@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from foveate.attention.attended import Attended, Grid
 from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.fits import Fit
-from foveate.attention.shapes import check_inputs, mask_beside
+from foveate.attention.shapes import check_inputs, mask_beside, without_padding
 from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.density import Density
 from foveate.ops.grid import cell_centres, cell_centres_1d, ragged_centres
@@ -59,9 +59,7 @@ class ContinuousAttention(nn.Module):
         grid = (scores.shape[-1],) if grid is None else grid
         check_inputs("continuous attention", scores, values, grid, mask)
         wide = torch.promote_types(scores.dtype, torch.float32)
-        if isinstance(grid, Tensor):
-            real = torch.arange(scores.shape[-1], device=scores.device) < grid.prod(-1, keepdim=True)
-            mask = real if mask is None else real & mask
+        mask = without_padding(grid, mask, scores.shape[-1])
         weights = self.transform.weigh(scores.to(wide), grid, mask)
         density = self.fit(weights, _positions(weights, grid), mask_beside(weights, mask), training=self.training)
         context = self._read(density, values.to(wide), grid, mask)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.attention.attended import Attended, Grid, from_canvas, grid_size, to_canvas
-from foveate.attention.shapes import check_inputs, mask_beside, weighted_sum
+from foveate.attention.shapes import check_inputs, mask_beside, weighted_sum, without_padding
 from foveate.errors import UnknownName
 from foveate.ops import TRANSFORMS
 from foveate.ops.grid import grid_edges
@@ -49,6 +49,7 @@ class DiscreteAttention(nn.Module):
     def forward(self, scores: Tensor, values: Tensor, grid: Grid | None = None, mask: Tensor | None = None) -> Attended:
         """Attend with scores (B, ..., N) to values (B, N, D) on a grid, where mask (B, N) is True."""
         check_inputs(self.name, scores, values, grid, mask, needs_grid=self.row.axes == 2)
+        mask = without_padding(grid, mask, scores.shape[-1])
         weights = self.weigh(scores, grid, mask)
         return Attended(weighted_sum(weights, values), weights, None, grid, mask)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from foveate.attention.attended import Grid, grid_size
@@ -41,6 +42,14 @@ def check_inputs(
     count = size[0] if len(size) == 1 else size[0] * size[1]
     if count != N:
         raise ShapeError(f"{where}: expected a grid of {N} cells, got {size}; rows times columns must be {N}")
+
+
+def without_padding(grid: Grid | None, mask: Tensor | None, N: int) -> Tensor | None:
+    """The mask (B, N) with the padding of examples whose own grid has fewer than N cells taken out."""
+    if not isinstance(grid, Tensor):
+        return mask
+    real = torch.arange(N, device=grid.device) < grid.prod(-1, keepdim=True)
+    return real if mask is None else real & mask
 
 
 def mask_beside(scores: Tensor, mask: Tensor | None) -> Tensor | None:

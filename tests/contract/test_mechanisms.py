@@ -95,6 +95,9 @@ def test_grids_of_different_sizes_in_one_batch(name):
     alone = attend(scores[:1, :10], values[:1, :10], grid=(2, 5))
     torch.testing.assert_close(out.map(6, 6)[:1], alone.map(6, 6), rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(out.context[:1], alone.context, rtol=1e-6, atol=1e-6)
+    unmasked = attend(scores, values, grid=grid)
+    torch.testing.assert_close(unmasked.context, out.context)
+    assert (unmasked.weights[0, 10:] == 0).all()
 
 
 def test_one_dimension(name):
