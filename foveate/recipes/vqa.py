@@ -24,7 +24,9 @@ from foveate.train import SGD, Adam, AdamW, Cosine, Steps, Training
 def vqa_mcan_scenes() -> Recipe:
     """A tiny MCAN on Scenes, on an encoder that knows things but no questions, shown where to look (`guidance=1`).
 
-    Without guidance (`guidance=0`) it learns the same several times more slowly, and looks where it likes.
+    90.2 % on val (yes/no 84.8, number 86.4, other 95.2; of the kinds only "relation", 62 %, and "same", 56 %, are not
+    learnt), JS to the true regions 0.08 bits on 7x7 where a uniform map has 0.74: softmax, seed 0, 11 minutes of one
+    busy core. Without guidance (`guidance=0`) it learns several times more slowly, and looks where it likes.
 
     foveate train vqa-mcan-scenes
     """
@@ -41,7 +43,7 @@ def vqa_mcan_scenes() -> Recipe:
             group=True,
         ),
         Training(AdamW(1.5e-3, betas=(0.9, 0.98)), Cosine(warmup=0.6), epochs=8, batch_size=8, clip=5.0),
-        about="tiny MCAN on a small encoder that knows the things of Scenes",
+        about="90 % on val, about ten minutes",
     )
 
 
