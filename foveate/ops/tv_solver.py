@@ -16,11 +16,11 @@ from torch import Tensor
 from foveate.ops.graphs import Graph
 
 _RELAXATION = 1.7
-_FIRST_CHECK, _NEXT_CHECK = 25, 20  # steps before a point is polished and judged, and between two such points
+_FIRST_CHECK, _NEXT_CHECK = 25, 25  # steps before a point is polished and judged, and between two such points
 _PATIENCE = 400  # steps in float32 before an example goes on in float64
 _MOST_STEPS = 100_000
-_MOST_GRADIENTS = 20
-_TOLERANCE = {torch.float32: 2e-12, torch.float64: 2e-13}  # relative gap at which an example is done
+_MOST_GRADIENTS = 15
+_TOLERANCE = {torch.float32: 2e-11, torch.float64: 2e-13}  # relative gap at which an example is done
 _TIE = 1e-11  # neighbours closer than this, in units of the input's deviation, are equal
 
 
