@@ -25,7 +25,7 @@ from foveate.data.scenes.people import poll, spellings
 from foveate.data.scenes.world import VALUES, Key, make_scene
 from foveate.errors import DataError, UnknownName
 
-FINGERPRINTS = {"train": "5eceabe2a0df85be", "val": "6de849b2f9cbdb05", "test": "2facaf9eef4614ea"}
+FINGERPRINTS = {"train": "d0d76d6778a4b781", "val": "f27a805410af186c", "test": "6dd802a58a40e564"}
 PIXELS = {"train": "fd36a5f3df5c545e", "val": "c5a9aaa5f86a7cea", "test": "cba5bdb9dcf7d2c2"}
 
 
@@ -189,7 +189,7 @@ def test_what_matters_is_small(data):
 
 def test_numbers_of_questions_and_captions(data):
     asked = [len(data.questions_of(p.id)) for p in data.pictures]
-    assert min(asked) >= 5
+    assert min(asked) >= 4
     assert np.mean(asked) > 7.9
     assert all(len(data.captions_of(p.id)) == 5 for p in data.pictures)
     texts = [[q.text for q in data.questions_of(p.id)] for p in data.pictures]
@@ -203,7 +203,7 @@ def test_answers_are_balanced(data):
     answers = defaultdict(Counter)
     for q in data.questions:
         answers[q.question_type][q.answer] += 1
-    for kind in ("exist", "verify", "same", "relation", "more"):
+    for kind in ("exist", "verify", "same", "relation", "place", "more"):
         total = sum(answers[kind].values())
         assert abs(answers[kind]["yes"] / total - 0.5) < 2 / np.sqrt(total), kind
     for kind in ("count", "colour", "shape", "texture", "size", "larger"):

@@ -134,6 +134,20 @@ def relation(things, text):
     return yes(distance > 0), [a, b]
 
 
+def place(things, text):
+    found = re.fullmatch(
+        r"(?:is it true that|would you say that|is) (the .+?)(?: is)? (?:on|in) the (\w+) (?:side|half)"
+        r"(?: of the picture)?\?",
+        text,
+    )
+    thing = the(things, found[1])
+    x, y = thing.box.centre
+    away = {"left": 0.5 - x, "right": x - 0.5, "upper": 0.5 - y, "top": 0.5 - y}.get(found[2], y - 0.5)
+    assert found[2] in {"left", "right", "upper", "top", "lower", "bottom"}
+    assert abs(away) > 6 / 112
+    return yes(away > 0), [thing]
+
+
 def more(things, text):
     found = re.fullmatch(
         r"(?:are there more|do you see more|does the picture show more|is the number of) (.+?)"
@@ -184,6 +198,7 @@ def extreme(things, text):
 
 
 CHECKS = {"count": count, "exist": exist, "verify": verify, "same": same, "relation": relation, "more": more} | {
+    "place": place,
     "colour": query,
     "shape": query,
     "texture": query,

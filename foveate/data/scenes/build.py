@@ -12,10 +12,11 @@ import numpy as np
 
 from foveate.data.samples import Box, Caption, Dataset, Id, Object, Phrase, Picture, Question
 from foveate.data.scenes.captions import Telling, tell
+from foveate.data.scenes.desk import Draft, are_far
 from foveate.data.scenes.language import SYNONYMS
 from foveate.data.scenes.paint import bounds, outline, render
 from foveate.data.scenes.people import poll
-from foveate.data.scenes.questions import KINDS, Draft, are_far, ask
+from foveate.data.scenes.questions import KINDS, ask
 from foveate.data.scenes.world import SIDE, VALUES, Key, Scene, make_scene
 from foveate.errors import DataError
 from foveate.registry import lookup

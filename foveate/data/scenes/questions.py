@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
+from foveate.data.scenes.desk import Desk, Draft, attribute, needed_for, yes_no
 from foveate.data.scenes.dice import Dice
 from foveate.data.scenes.language import (
     KIND_WORDS,
@@ -20,77 +21,12 @@ from foveate.data.scenes.language import (
     fitting,
     noun_phrase,
     relates,
-    sentence,
     with_article,
 )
-from foveate.data.scenes.world import SIDE, VALUES, Description, Scene, Thing
+from foveate.data.scenes.world import SIDE, VALUES, Scene
 
-# Centres at least half a picture apart: one bump of attention cannot cover both and leave out what lies between.
-FAR = SIDE // 2
-# A thing is the leftmost, highest, ... only by this many pixels.
+# A thing is in the left half, the leftmost, the highest, ... only by this many pixels.
 AHEAD = 12
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A question before it is numbered.
-
-    Attributes:
-        kind: the row of `KINDS` it comes from.
-        text: the question.
-        answer: the true answer.
-        needed: ids of the things that must be looked at.
-        rivals: wrong answers of the same sort, for people who disagree.
-    """
-
-    kind: str
-    text: str
-    answer: str
-    needed: tuple[int, ...]
-    rivals: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Desk:
-    """What a question is made from: the scene, ways to refer to its things, and dice."""
-
-    scene: Scene
-    refer: Referrer
-    dice: Dice
-
-    def ask(self, template: Sequence[str], **parts: str) -> str:
-        """One of the templates, filled in."""
-        words = {kind: self.dice.pick(names) for kind, names in KIND_WORDS.items()}
-        return sentence(self.dice.pick(template).format(**words, **parts))
-
-    def values(self, kind: str) -> list[str]:
-        """The values of an attribute that occur in the scene."""
-        return [value for value in VALUES[kind] if any(getattr(thing, kind) == value for thing in self.scene.things)]
-
-    def pairs(self) -> list[tuple[Thing, Thing]]:
-        """All pairs of things in random order inside the pair; two times in three only those far apart, if any."""
-        pairs = list(combinations(self.scene.things, 2))
-        far = [pair for pair in pairs if are_far(*pair)]
-        chosen = far if far and self.dice.below(3) else pairs
-        return [pair if self.dice.below(2) else (pair[1], pair[0]) for pair in self.dice.shuffled(chosen)]
-
-
-def are_far(a: Thing, b: Thing) -> bool:
-    """True when the centres of two things are at least half a picture apart."""
-    return (a.x - b.x) ** 2 + (a.y - b.y) ** 2 >= FAR**2
-
-
-def needed_for(things: Sequence[Thing], description: Description) -> tuple[int, ...]:
-    """What must be looked at to find or count: the things that fit; if none, those that fit in part; else all."""
-    found = fitting(things, description) or [
-        thing for thing in things if any(getattr(thing, kind) == value for kind, value in description.items())
-    ]
-    return tuple(thing.id for thing in found or things)
-
-
-def yes_no(truth: bool) -> tuple[str, tuple[str, ...]]:
-    """The answer and its only rival."""
-    return ("yes", ("no",)) if truth else ("no", ("yes",))
 
 
 def count(desk: Desk) -> Draft | None:
@@ -131,7 +67,7 @@ def exist(desk: Desk) -> Draft | None:
         ),
         thing=with_article(noun_phrase(description, desk.dice)),
     )
-    return Draft("exist", text, *_answered(yes_no(truth), needed_for(things, description)))
+    return Draft("exist", text, *yes_no(truth, needed_for(things, description)))
 
 
 def verify(desk: Desk) -> Draft | None:
@@ -150,7 +86,7 @@ def verify(desk: Desk) -> Draft | None:
         thing=name,
         value=with_article(value) if kind == "shape" else value,
     )
-    return Draft("verify", text, *_answered(yes_no(truth), (thing.id,)))
+    return Draft("verify", text, *yes_no(truth, (thing.id,)))
 
 
 def same(desk: Desk) -> Draft | None:
@@ -177,7 +113,7 @@ def same(desk: Desk) -> Draft | None:
         a=first,
         b=second,
     )
-    return Draft("same", text, *_answered(yes_no(truth), needed))
+    return Draft("same", text, *yes_no(truth, needed))
 
 
 def relation(desk: Desk) -> Draft | None:
@@ -199,8 +135,37 @@ def relation(desk: Desk) -> Draft | None:
                 b=second,
                 relation=desk.dice.pick(RELATIONS[name]),
             )
-            return Draft("relation", text, *_answered(yes_no(relates(a, name, b)), (a.id, b.id)))
+            return Draft("relation", text, *yes_no(relates(a, name, b), (a.id, b.id)))
     return None
+
+
+HALVES: Mapping[str, tuple[str, ...]] = {
+    "left": ("on the left side", "in the left half"),
+    "right": ("on the right side", "in the right half"),
+    "above": ("in the upper half", "in the top half"),
+    "below": ("in the lower half", "in the bottom half"),
+}
+
+
+def place(desk: Desk) -> Draft | None:
+    """Is this in the left, right, upper or lower half of the picture?"""
+    side = desk.dice.pick(tuple(HALVES))
+    thing = desk.dice.pick(desk.scene.things)
+    right, down = 2 * thing.x - SIDE, 2 * thing.y - SIDE
+    twice = {"left": -right, "right": right, "above": -down, "below": down}[side]
+    name = desk.refer.refer(thing, desk.dice)
+    if name is None or abs(twice) < 2 * AHEAD:
+        return None
+    text = desk.ask(
+        (
+            "is {thing} {place}?",
+            "is it true that {thing} is {place}?",
+            "would you say that {thing} is {place} of the picture?",
+        ),
+        thing=name,
+        place=desk.dice.pick(HALVES[side]),
+    )
+    return Draft("place", text, *yes_no(twice > 0, (thing.id,)))
 
 
 def more(desk: Desk) -> Draft | None:
@@ -224,7 +189,7 @@ def more(desk: Desk) -> Draft | None:
         b=noun_phrase({kind: b}, desk.dice, plural=True),
     )
     needed = tuple(thing.id for thing in groups[a] + groups[b])
-    return Draft("more", text, *_answered(yes_no(len(groups[a]) > len(groups[b])), needed))
+    return Draft("more", text, *yes_no(len(groups[a]) > len(groups[b]), needed))
 
 
 def _query(kind: str, template: Sequence[str]) -> Callable[[Desk], Draft | None]:
@@ -236,7 +201,7 @@ def _query(kind: str, template: Sequence[str]) -> Callable[[Desk], Draft | None]
         name = desk.refer.refer(thing, desk.dice, without=(kind,))
         if name is None or len(values) < 2:
             return None
-        return Draft(kind, desk.ask(template, thing=name), *_attribute(thing, kind, (thing.id,)))
+        return Draft(kind, desk.ask(template, thing=name), *attribute(thing, kind))
 
     return query
 
@@ -288,20 +253,7 @@ def extreme(desk: Desk) -> Draft | None:
         ),
         thing="the " + desk.dice.pick(EXTREMES[side]).format(thing=desk.dice.pick(nouns)),
     )
-    return Draft("extreme", text, *_attribute(first, kind, (first.id,)))
-
-
-def _answered(
-    answer: tuple[str, tuple[str, ...]], needed: tuple[int, ...]
-) -> tuple[str, tuple[int, ...], tuple[str, ...]]:
-    """The last three fields of a draft."""
-    return answer[0], needed, answer[1]
-
-
-def _attribute(thing: Thing, kind: str, needed: tuple[int, ...]) -> tuple[str, tuple[int, ...], tuple[str, ...]]:
-    """The last three fields of a draft whose answer is one attribute of a thing."""
-    value = getattr(thing, kind)
-    return value, needed, tuple(other for other in VALUES[kind] if other != value)
+    return Draft("extreme", text, *attribute(first, kind))
 
 
 @dataclass(frozen=True)
@@ -315,10 +267,11 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "count": Kind(count, "number"),
-    "exist": Kind(exist, "yes/no", tickets=2),
+    "exist": Kind(exist, "yes/no"),
     "verify": Kind(verify, "yes/no"),
     "same": Kind(same, "yes/no"),
     "relation": Kind(relation, "yes/no"),
+    "place": Kind(place, "yes/no"),
     "more": Kind(more, "yes/no"),
     "colour": Kind(
         _query(
@@ -355,7 +308,7 @@ KINDS: Mapping[str, Kind] = {
     "size": Kind(
         _query("size", ("what {size} is {thing}?", "how big is {thing}?", "is {thing} small or large?")), "other"
     ),
-    "larger": Kind(larger, "other"),
+    "larger": Kind(larger, "other", tickets=2),
     "extreme": Kind(extreme, "other"),
 }
 PER_PICTURE = {"number": 1, "yes/no": 3, "other": 4}
