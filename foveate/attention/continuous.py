@@ -28,7 +28,8 @@ class ContinuousAttention(nn.Module):
         fit: how weights become a density.
         transform: from scores to the weights that are fitted, a name in TRANSFORMS.
         basis: of the value function; one that suits the grid when absent (`GaussianBasis.for_grid`).
-        penalty, padding: of the ridge regression; the thesis uses 0.01 and padding, paper 000 no padding.
+        ridge, padding: penalty of the ridge regression, and whether it sees zeros around the picture; the thesis uses
+            0.01 and padding, paper 000 no padding.
 
     In one dimension (text, audio) the grid is (N,), or absent.
 
@@ -47,11 +48,11 @@ class ContinuousAttention(nn.Module):
         *,
         transform: str = "softmax",
         basis: Basis | None = None,
-        penalty: float = 0.01,
+        ridge: float = 0.01,
         padding: bool = False,
     ) -> None:
         super().__init__()
-        self.fit, self.basis, self.penalty, self.padding = fit, basis, penalty, padding
+        self.fit, self.basis, self.ridge, self.padding = fit, basis, ridge, padding
         self.transform = DiscreteAttention(transform)
 
     def forward(self, scores: Tensor, values: Tensor, grid: Grid | None = None, mask: Tensor | None = None) -> Attended:
@@ -85,7 +86,7 @@ class ContinuousAttention(nn.Module):
         n = math.prod(sizes)
         mask = None if mask is None or bool(mask[:, :n].all()) else mask[:, :n]
         basis = GaussianBasis.for_grid(*sizes) if self.basis is None else self.basis
-        coefficients = ridge_coefficients(values[:, :n], basis, sizes, self.penalty, self.padding, mask)
+        coefficients = ridge_coefficients(values[:, :n], basis, sizes, self.ridge, self.padding, mask)
         expectations = density.expect(basis).to(values.dtype)
         B, J, D = coefficients.shape
         return (expectations.reshape(B, -1, J) @ coefficients).reshape(*expectations.shape[:-1], D)

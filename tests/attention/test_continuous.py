@@ -45,7 +45,8 @@ def test_a_constant_value_is_read_back():
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("continuous-softmax", {"penalty": 1.0}),
+        ("continuous-softmax", {"ridge": 1.0}),
+        ("multimodal", {"ridge": 1.0}),
         ("continuous-softmax", {"padding": True}),
         ("continuous-softmax", {"basis": GaussianBasis.grid(25, variance=0.01)}),
         ("continuous-softmax", {"transform": "sparsemax"}),
