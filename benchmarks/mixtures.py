@@ -22,7 +22,7 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 from foveate.ops.grid import cell_centres
-from foveate.ops.mixture import MixtureFit, fit_mixture, select_mixture
+from foveate.ops.mixture import Mixture, fit_mixture, select_mixture
 from foveate.ops.paraboloid import TruncatedParaboloid
 
 B = 64
@@ -40,16 +40,16 @@ def cost(f: Callable[[], object], repeat: int = 21) -> dict[str, float]:
     return {"best us": min(times), "median us": median(times)}
 
 
-def forward(run: Callable[..., MixtureFit], H: int = 14, W: int = 14, **options: Any) -> Callable[[], object]:
+def forward(run: Callable[..., Mixture], H: int = 14, W: int = 14, **options: Any) -> Callable[[], object]:
     weights, positions = torch.softmax(2 * torch.randn(B, H * W), -1), cell_centres(H, W)
     return lambda: run(weights, positions, **options)
 
 
-def with_backward(run: Callable[..., MixtureFit], H: int = 14, W: int = 14, **options: Any) -> Callable[[], object]:
+def with_backward(run: Callable[..., Mixture], H: int = 14, W: int = 14, **options: Any) -> Callable[[], object]:
     scores, positions = (2 * torch.randn(B, H * W)).requires_grad_(), cell_centres(H, W)
 
     def step() -> object:
-        mixture = run(torch.softmax(scores, -1), positions, **options).mixture
+        mixture = run(torch.softmax(scores, -1), positions, **options)
         value = mixture.weights.square().sum() + mixture.components.mean.sum() + mixture.components.covariance.sum()
         return torch.autograd.grad(value, scores)
 
@@ -111,7 +111,7 @@ def planted_maps(count: int, K: int, noise: float, generator: torch.Generator) -
 def choice_rows() -> list[dict[str, Any]]:
     """Share of 200 maps of one, two and three blobs for which the planted number comes out."""
     positions = cell_centres(14, 14)
-    ways: list[tuple[str, Callable[[Tensor], MixtureFit]]] = [
+    ways: list[tuple[str, Callable[[Tensor], Mixture]]] = [
         ("choice, floor cell, spread", lambda w: select_mixture(w, positions)),
         ("choice, floor cell, random", lambda w: select_mixture(w, positions, start="random")),
         ("choice, floor 1e-6, spread", lambda w: select_mixture(w, positions, floor=1e-6)),

@@ -88,7 +88,7 @@ def density_choice() -> Figure:
         drawn[f"weights, {count} planted"] = fv.Attended(torch.zeros(1, 0), weights, grid=(14, 14))
     for count in (1, 2, 3):
         fit = fv.select_mixture(blobs(*places[:count], noise=0.5, seed=count), positions)
-        drawn[f"chosen, {count} planted"] = fit.mixture
+        drawn[f"chosen, {count} planted"] = fit
     return plot.compare(None, drawn, columns=3, style=None)
 
 
@@ -98,8 +98,8 @@ def density_floor() -> Figure:
         None,
         {
             "weights, 1 planted": fv.Attended(torch.zeros(1, 0), weights, grid=(14, 14)),
-            'floor="cell"': fv.select_mixture(weights, positions).mixture,
-            "floor=1e-6": fv.select_mixture(weights, positions, floor=1e-6).mixture,
+            'floor="cell"': fv.select_mixture(weights, positions),
+            "floor=1e-6": fv.select_mixture(weights, positions, floor=1e-6),
         },
         top=60,
     )

@@ -84,7 +84,7 @@ class ChooseMixture(Fit):
                 self.floor,
                 mask,
                 family=family,
-            ).mixture
+            )
         draw, seed = torch.randint(self.max_components, ()), torch.randint(2**31, ())
         return fit_mixture(
             weights,
@@ -95,7 +95,7 @@ class ChooseMixture(Fit):
             generator=torch.Generator().manual_seed(int(seed)),
             floor=self.floor,
             family=family,
-        ).mixture
+        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class SplitMixture(Fit):
         family = _family(self.family)
         return fit_mixture(
             weights, positions, self.components, steps, start="split", mask=mask, floor=self.floor, family=family
-        ).mixture
+        )
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class SparseMixture(Fit):
             floor=self.floor,
             family=_family(self.family),
             sparse_components=True,
-        ).mixture
+        )
 
 
 def _family(name: str) -> Family:

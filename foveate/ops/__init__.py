@@ -3,6 +3,7 @@
 from foveate.ops.basis import Basis, GaussianBasis, TruncatedParaboloidBasis
 from foveate.ops.beta_gaussian import BetaGaussian
 from foveate.ops.density import Density, Ellipses
+from foveate.ops.divergence import entropy, js_divergence, kl_divergence
 from foveate.ops.fenchel_young import (
     chain_variation,
     fenchel_young_loss,
@@ -15,7 +16,7 @@ from foveate.ops.fenchel_young import (
 from foveate.ops.fused import fusedmax, gfusedmax, tvmax
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_variance
-from foveate.ops.mixture import Mixture, MixtureFit, fit_mixture, select_mixture
+from foveate.ops.mixture import Mixture, fit_mixture, select_mixture
 from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.ops.resample import resample_map
 from foveate.ops.ridge import ridge_coefficients
@@ -58,7 +59,6 @@ __all__ = [
     "Gaussian",
     "GaussianBasis",
     "Mixture",
-    "MixtureFit",
     "TVSolution",
     "Transform",
     "TruncatedParaboloid",
@@ -66,10 +66,13 @@ __all__ = [
     "cell_centres",
     "cell_variance",
     "entmax",
+    "entropy",
     "fenchel_young_loss",
     "fit_mixture",
     "fusedmax",
     "gfusedmax",
+    "js_divergence",
+    "kl_divergence",
     "prox_tv1d",
     "prox_tv2d",
     "prox_tv_graph",

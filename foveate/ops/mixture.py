@@ -38,6 +38,9 @@ class Mixture(Density):
         components: one density whose batch shape is (..., K).
         weights: (..., K) the mixing weights π, non-negative; they sum to one, or all are zero in a row with nothing to
             attend to, where `p` is zero. A component of weight zero is absent: it adds nothing and gets no gradient.
+        log_likelihood: (...) ℓ of the Gaussians behind a fit (`foveate.ops.em`), zero where there is nothing to attend
+            to; None when the mixture was not fitted.
+        criterion: (..., K_max) what `select_mixture` minimised, for every number of components; otherwise None.
 
     Reference: Farinhas et al. 2021, equations 4 and 5.
 
@@ -49,6 +52,8 @@ class Mixture(Density):
 
     components: Density
     weights: Tensor
+    log_likelihood: Tensor | None = None
+    criterion: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_floating("Mixture", "weights", self.weights)
@@ -65,7 +70,7 @@ class Mixture(Density):
         cls, weights: Tensor, positions: Tensor, mask: Tensor | None = None, floor: Floor = "cell"
     ) -> Mixture:
         """The mixture that `select_mixture` chooses with its defaults."""
-        return select_mixture(weights, positions, floor=floor, mask=mask).mixture
+        return select_mixture(weights, positions, floor=floor, mask=mask)
 
     @property
     def mean(self) -> Tensor:
@@ -139,26 +144,6 @@ class Mixture(Density):
         return torch.where(weights > 0, weights * each, 0.0).sum(axis)
 
 
-@dataclass(frozen=True, eq=False)
-class MixtureFit:
-    """A mixture and how well it fits.
-
-    Attributes:
-        mixture: the fitted mixture, batch shape (...).
-        log_likelihood: (...) ℓ of the Gaussians behind it (`foveate.ops.em`); zero where there is nothing to attend to.
-        criterion: (..., K_max) what `select_mixture` minimises, for every number of components; otherwise None.
-    """
-
-    mixture: Mixture
-    log_likelihood: Tensor
-    criterion: Tensor | None = None
-
-    @property
-    def components_used(self) -> Tensor:
-        """(...) number of components with weight above zero."""
-        return self.mixture.components_used
-
-
 def fit_mixture(
     weights: Tensor,
     positions: Tensor,
@@ -172,7 +157,7 @@ def fit_mixture(
     floor: Floor = "cell",
     family: Family = Gaussian,
     sparse_components: bool = False,
-) -> MixtureFit:
+) -> Mixture:
     """Fit a mixture of K components to weights by expectation-maximisation.
 
     Args:
@@ -193,8 +178,8 @@ def fit_mixture(
             components apart from each other stay as long as their masses differ by less than 2/3.
 
     Returns:
-        The fit. The draws behind the starts are the same for all rows: a row's result does not depend on the batch. A
-        component that loses its mass has weight exactly zero. A row without weight has no component at all.
+        The mixture. The draws behind the starts are the same for all rows: a row's result does not depend on the batch.
+        A component that loses its mass has weight exactly zero. A row without weight has no component at all.
 
     Reference: Farinhas et al. 2021, §4; `fv.select_mixture` for the number of components.
 
@@ -202,7 +187,7 @@ def fit_mixture(
     >>> weights = torch.softmax(-60 * (positions - 0.3).square().sum(-1), -1) / 2
     >>> weights = weights + torch.softmax(-60 * (positions - 0.8).square().sum(-1), -1) / 2
     >>> fit = fit_mixture(weights, positions, components=2, start="split")
-    >>> fit.mixture.components.mean.mul(100).round().tolist()
+    >>> fit.components.mean.mul(100).round().tolist()
     [[30.0, 30.0], [80.0, 80.0]]
     """
     where = "fit_mixture"
@@ -230,7 +215,7 @@ def select_mixture(
     *,
     start: str = "spread",
     family: Family = Gaussian,
-) -> MixtureFit:
+) -> Mixture:
     """Fit a mixture whose number of components is chosen for every row by itself.
 
     `K* = argmin_K −2 ℓ_K + λ K`, ℓ_K the log-likelihood of the best fit with K components (`foveate.ops.em`).
@@ -243,7 +228,7 @@ def select_mixture(
         start: as in `fit_mixture`; "spread" finds all the blobs in three starts where "random" misses one in every ten.
 
     Returns:
-        The fit with `criterion` (..., max_components); components beyond K* have weight zero. The candidates are
+        The mixture with `criterion` (..., max_components); components beyond K* have weight zero. The candidates are
         compared without a gradient, then the chosen start is run again with one.
 
     Reference: Farinhas et al. 2021, equation 15; their likelihood is summed over the batch, ours is not.
@@ -339,13 +324,13 @@ def _join(states: list[State]) -> State:
     return State(*(torch.cat(part, dim=1) for part in parts))
 
 
-def _result(state: State, log_likelihood: Tensor, filled: Tensor, family: Family) -> MixtureFit:
-    """The fit in the batch shape of `filled` from a state with one mixture a row."""
+def _result(state: State, log_likelihood: Tensor, filled: Tensor, family: Family) -> Mixture:
+    """The mixture in the batch shape of `filled` from a state with one mixture a row."""
     mean = state.mean.reshape(*filled.shape, *state.mean.shape[2:])
     covariance = state.covariance.reshape(*mean.shape, mean.shape[-1])
     weights = torch.where(filled.unsqueeze(-1), state.log_weights.exp().reshape(mean.shape[:-1]), 0.0)
     likelihood = torch.where(filled, log_likelihood.reshape(filled.shape), 0.0)
-    return MixtureFit(Mixture(_members(family, mean, covariance), weights), likelihood)
+    return Mixture(_members(family, mean, covariance), weights, likelihood)
 
 
 def _members(family: Family, mean: Tensor, covariance: Tensor) -> Density:

@@ -111,7 +111,7 @@ def test_k_mca_is_the_split_fit_with_the_steps_of_the_thesis():
         out = mechanism("k-mca", components=components)(scores, draw(3, N, 5), grid=GRID)
         at = ops.cell_centres(*GRID, dtype=torch.float64)
         fit = fit_mixture(torch.softmax(scores, -1), at, components, steps, start="split")
-        torch.testing.assert_close(out.density.components.mean, fit.mixture.components.mean)
+        torch.testing.assert_close(out.density.components.mean, fit.components.mean)
 
 
 def test_sparse_components_vary_without_a_choice():

@@ -15,7 +15,7 @@ from foveate.ops.basis import GaussianBasis
 from foveate.ops.beta_gaussian import BetaGaussian
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_centres_1d, cell_variance
-from foveate.ops.mixture import Mixture, MixtureFit, fit_mixture, select_mixture
+from foveate.ops.mixture import Mixture, fit_mixture, select_mixture
 from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.ops.simplex import sparsemax
 
@@ -50,17 +50,17 @@ def planted_maps(count: int, K: int, seed: int, noise: float = 0.3) -> Tensor:
     return torch.stack(maps)
 
 
-def everything(fit: MixtureFit) -> list[Tensor]:
-    parts = fit.mixture.components
-    return [fit.mixture.weights, parts.mean, parts.covariance, fit.log_likelihood]
+def everything(fit: Mixture) -> list[Tensor]:
+    parts = fit.components
+    return [fit.weights, parts.mean, parts.covariance, fit.log_likelihood]
 
 
-def assert_same(first: MixtureFit, second: MixtureFit, tolerance: float = 1e-9) -> None:
+def assert_same(first: Mixture, second: Mixture, tolerance: float = 1e-9) -> None:
     for a, b in zip(everything(first), everything(second), strict=True):
         torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
 
 
-def differ(first: MixtureFit, second: MixtureFit) -> bool:
+def differ(first: Mixture, second: Mixture) -> bool:
     return any((a - b).abs().max() > 1e-6 for a, b in zip(everything(first), everything(second), strict=True))
 
 
@@ -202,7 +202,7 @@ def test_samples_have_the_moments_of_the_mixture() -> None:
 def test_from_weights_is_the_selected_mixture() -> None:
     positions, weights = cell_centres(7, 7, dtype=torch.float64), random_weights(2, 49)
     direct = Mixture.from_weights(weights, positions, floor=1e-3)
-    torch.testing.assert_close(direct.weights, select_mixture(weights, positions, floor=1e-3).mixture.weights)
+    torch.testing.assert_close(direct.weights, select_mixture(weights, positions, floor=1e-3).weights)
 
 
 def test_mixture_refuses_weights_that_do_not_fit() -> None:
@@ -231,15 +231,15 @@ def test_recovers_a_planted_mixture(start: str) -> None:
     covariance = torch.tensor([[[0.006, 0.002], [0.002, 0.004]], [[0.004, -0.003], [-0.003, 0.008]]]).double()
     truth = Mixture(Gaussian(mean, covariance), torch.tensor([0.7, 0.3]).double())
     fit = fit_mixture(truth.to_map(40, 40).flatten(), positions, 2, iterations=60, restarts=3, start=start, floor=1e-6)
-    order = fit.mixture.weights.argsort(descending=True)
-    torch.testing.assert_close(fit.mixture.weights[order], truth.weights, atol=2e-3, rtol=0)
-    torch.testing.assert_close(fit.mixture.components.mean[order], mean, atol=2e-3, rtol=0)
-    torch.testing.assert_close(fit.mixture.components.covariance[order], covariance, atol=2e-4, rtol=0)
+    order = fit.weights.argsort(descending=True)
+    torch.testing.assert_close(fit.weights[order], truth.weights, atol=2e-3, rtol=0)
+    torch.testing.assert_close(fit.components.mean[order], mean, atol=2e-3, rtol=0)
+    torch.testing.assert_close(fit.components.covariance[order], covariance, atol=2e-4, rtol=0)
 
 
 def test_weights_are_a_distribution_over_components() -> None:
     fit = fit_mixture(random_weights(6, 196), cell_centres(14, 14, dtype=torch.float64), 4)
-    torch.testing.assert_close(fit.mixture.weights.sum(-1), torch.ones(6).double(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(fit.weights.sum(-1), torch.ones(6).double(), atol=1e-9, rtol=0)
     assert fit.criterion is None
 
 
@@ -270,11 +270,11 @@ def test_the_floor_is_the_least_variance() -> None:
     weights[9] = 1
     for floor, expected in (("cell", cell_variance(positions)), (0.02, torch.full((2,), 0.02).double())):
         fit = fit_mixture(weights, positions, 1, floor=floor)  # type: ignore[arg-type]
-        torch.testing.assert_close(fit.mixture.mean, positions[9])
-        torch.testing.assert_close(fit.mixture.covariance, torch.diag(expected))
+        torch.testing.assert_close(fit.mean, positions[9])
+        torch.testing.assert_close(fit.covariance, torch.diag(expected))
 
 
-def run_fit(weights: Tensor, positions: Tensor, **options: Any) -> MixtureFit:
+def run_fit(weights: Tensor, positions: Tensor, **options: Any) -> Mixture:
     return fit_mixture(weights, positions, 3, restarts=2, start="spread", **options)
 
 
@@ -299,7 +299,7 @@ def test_the_order_of_the_locations_does_not_matter(run: Any) -> None:
     first, second = run(weights[:, order], positions[order]), run(weights, positions)
     # not component by component: two starts may end in one mixture, and rounding decides which comes first
     torch.testing.assert_close(first.log_likelihood, second.log_likelihood)
-    torch.testing.assert_close(first.mixture.pdf(positions), second.mixture.pdf(positions))
+    torch.testing.assert_close(first.pdf(positions), second.pdf(positions))
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -335,8 +335,8 @@ def test_any_batch_shape(run: Any) -> None:
         torch.testing.assert_close(a, b.flatten(0, 1))
         torch.testing.assert_close(b, c)
     assert shaped.components_used.shape == (2, 3)
-    assert run(weights[0, 0], positions).mixture.mean.shape == (2,)
-    assert run(weights[:0], positions).mixture.mean.shape == (0, 3, 2)
+    assert run(weights[0, 0], positions).mean.shape == (2,)
+    assert run(weights[:0], positions).mean.shape == (0, 3, 2)
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -344,10 +344,10 @@ def test_one_dimension(run: Any) -> None:
     positions = cell_centres_1d(40, dtype=torch.float64)
     weights = torch.softmax(-200 * (positions[:, 0] - torch.tensor([[0.25], [0.75]]).double()).square(), -1).mean(0)
     fit = run(weights, positions, floor=1e-3)
-    near = (fit.mixture.components.mean[:, 0] < 0.5).double()
-    assert (fit.mixture.weights * near).sum().item() == pytest.approx(0.5, abs=1e-3)
-    assert fit.mixture.mean.item() == pytest.approx(0.5, abs=1e-6)
-    assert fit.mixture.covariance.item() == pytest.approx(0.0625 + 0.0025 + 0.001, abs=1e-4)
+    near = (fit.components.mean[:, 0] < 0.5).double()
+    assert (fit.weights * near).sum().item() == pytest.approx(0.5, abs=1e-3)
+    assert fit.mean.item() == pytest.approx(0.5, abs=1e-6)
+    assert fit.covariance.item() == pytest.approx(0.0625 + 0.0025 + 0.001, abs=1e-4)
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -359,7 +359,7 @@ def test_nothing_to_attend_to(run: Any) -> None:
     mask[2] = False
     fit = run(weights, positions, mask=mask)
     assert fit.components_used.tolist()[1:] == [0, 0]
-    assert fit.mixture.weights[1:].abs().max() == fit.log_likelihood[1:].abs().max() == 0
+    assert fit.weights[1:].abs().max() == fit.log_likelihood[1:].abs().max() == 0
     assert all(torch.isfinite(t).all() for t in everything(fit))
     sum(t.sum() for t in everything(fit)).backward()
     assert scores.grad is not None
@@ -375,8 +375,8 @@ def test_all_weight_on_one_cell(run: Any) -> None:
     weights[0, 7] = weights[1, 24] = 1
     weights.requires_grad_()
     fit = run(weights, positions)
-    torch.testing.assert_close(fit.mixture.mean, positions[[7, 24]])
-    torch.testing.assert_close(fit.mixture.covariance, (torch.eye(2) / 300).expand(2, 2, 2))
+    torch.testing.assert_close(fit.mean, positions[[7, 24]])
+    torch.testing.assert_close(fit.covariance, (torch.eye(2) / 300).expand(2, 2, 2))
     sum(t.sum() for t in everything(fit)).backward()
     assert weights.grad is not None
     assert torch.isfinite(weights.grad).all()
@@ -388,9 +388,9 @@ def test_more_components_than_locations(start: str, N: int) -> None:
     positions = cell_centres(1, N, dtype=torch.float64)
     fit = fit_mixture(torch.full((N,), 1 / N, dtype=torch.float64), positions, 5, start=start)
     assert all(torch.isfinite(t).all() for t in everything(fit))
-    torch.testing.assert_close(fit.mixture.mean, positions.mean(0))
+    torch.testing.assert_close(fit.mean, positions.mean(0))
     chosen = select_mixture(torch.full((N,), 1 / N, dtype=torch.float64), positions, start=start)
-    torch.testing.assert_close(chosen.mixture.mean, positions.mean(0))
+    torch.testing.assert_close(chosen.mean, positions.mean(0))
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -398,9 +398,9 @@ def test_more_components_than_locations(start: str, N: int) -> None:
 def test_lower_precision_follows_float64(run: Any, dtype: torch.dtype) -> None:
     positions, weights = cell_centres(14, 14, dtype=torch.float64), planted_maps(4, 2, seed=1)
     fit, wide = run(weights.to(dtype), positions), run(weights, positions)
-    assert fit.mixture.weights.dtype == torch.float32
+    assert fit.weights.dtype == torch.float32
     tolerance = 1e-3 if dtype == torch.float32 else 3e-2
-    torch.testing.assert_close(fit.mixture.mean.double(), wide.mixture.mean, atol=tolerance, rtol=0)
+    torch.testing.assert_close(fit.mean.double(), wide.mean, atol=tolerance, rtol=0)
     torch.testing.assert_close(fit.log_likelihood.double(), wide.log_likelihood, atol=tolerance, rtol=0)
 
 
@@ -436,20 +436,20 @@ def test_paraboloids_have_the_moments_of_the_gaussians_and_separate_supports() -
     weights = bumps(positions, torch.tensor([[0.25, 0.3], [0.75, 0.7]]), 0.07)
     gaussians = fit_mixture(weights, positions, 2, start="split")
     sparse = fit_mixture(weights, positions, 2, start="split", family=TruncatedParaboloid)
-    assert isinstance(sparse.mixture.components, TruncatedParaboloid)
+    assert isinstance(sparse.components, TruncatedParaboloid)
     assert_same(sparse, gaussians)
-    parts = sparse.mixture.components.support_area()
-    assert sparse.mixture.support_area().item() == pytest.approx(parts.sum().item(), abs=1e-9)
+    parts = sparse.components.support_area()
+    assert sparse.support_area().item() == pytest.approx(parts.sum().item(), abs=1e-9)
     assert parts.sum() < 0.5
-    between = sparse.mixture.pdf(torch.tensor([[0.5, 0.5]]))
-    assert between == 0 < gaussians.mixture.pdf(torch.tensor([[0.5, 0.5]]))
+    between = sparse.pdf(torch.tensor([[0.5, 0.5]]))
+    assert between == 0 < gaussians.pdf(torch.tensor([[0.5, 0.5]]))
 
 
 def test_options_of_a_family_are_set_by_partial() -> None:
     weights, positions = random_weights(2, 20), cell_centres(4, 5, dtype=torch.float64)
     fit = select_mixture(weights, positions, family=partial(BetaGaussian, alpha=1.25))
-    assert isinstance(fit.mixture.components, BetaGaussian)
-    assert fit.mixture.components.alpha == 1.25
+    assert isinstance(fit.components, BetaGaussian)
+    assert fit.components.alpha == 1.25
     assert_same(fit, select_mixture(weights, positions))
 
 
@@ -464,9 +464,9 @@ def test_sparse_components_are_the_sparsemax_of_the_masses() -> None:
     weights = (masses[:, None] * bumps(positions, centres, 0.04)).sum(0)
     fit = fit_mixture(weights, positions, 3, start="spread", restarts=3, sparse_components=True)
     expected = sparsemax(1.5 * masses)
-    torch.testing.assert_close(fit.mixture.weights.sort(descending=True).values, expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(fit.weights.sort(descending=True).values, expected, atol=1e-6, rtol=0)
     plain = fit_mixture(weights, positions, 3, start="spread", restarts=3)
-    torch.testing.assert_close(plain.mixture.weights.sort(descending=True).values, masses, atol=1e-6, rtol=0)
+    torch.testing.assert_close(plain.weights.sort(descending=True).values, masses, atol=1e-6, rtol=0)
 
 
 def test_sparse_components_vary_in_number() -> None:
@@ -535,7 +535,7 @@ def test_options_of_the_choice() -> None:
 def test_absent_components_of_the_choice_have_weight_zero() -> None:
     weights = torch.cat([planted_maps(3, K, seed=K) for K in (1, 2, 3)])
     fit = select_mixture(weights, cell_centres(14, 14, dtype=torch.float64))
-    for row, used in zip(fit.mixture.weights, fit.components_used.tolist(), strict=True):
+    for row, used in zip(fit.weights, fit.components_used.tolist(), strict=True):
         assert (row[used:] == 0).all()
         assert row.sum().item() == pytest.approx(1, abs=1e-9)
 
@@ -546,10 +546,10 @@ def test_the_choice_with_a_gradient_is_the_choice_without(start: str) -> None:
     weights = torch.cat([planted_maps(3, K, seed=K) for K in (1, 2, 3)])
     plain = select_mixture(weights, positions, start=start)
     followed = select_mixture(weights.clone().requires_grad_(), positions, start=start)
-    assert followed.mixture.mean.requires_grad
+    assert followed.mean.requires_grad
     assert_same(followed, plain)
     with torch.no_grad():
-        assert not select_mixture(weights.clone().requires_grad_(), positions).mixture.mean.requires_grad
+        assert not select_mixture(weights.clone().requires_grad_(), positions).mean.requires_grad
 
 
 @pytest.mark.parametrize("start", ["spread", "split"])
