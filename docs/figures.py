@@ -106,22 +106,40 @@ def density_floor() -> Figure:
 
 
 def density_cost() -> Figure:
-    """Cost against N and J, forward and backward, from the rows that the benchmark keeps."""
+    """Cost against N, J, K and the EM iterations, forward and backward, from the rows that the benchmarks keep."""
     from matplotlib.figure import Figure
 
     rows = json.loads((RESULTS / "continuous.json").read_text(encoding="utf-8"))["growth"]
-    figure = Figure(figsize=(7, 2.4), layout="constrained")
-    for axes, (letter, fixed, count) in zip(figure.subplots(1, 2), (("N", "J", 100), ("J", "N", 196)), strict=True):
+    mixed = json.loads((RESULTS / "mixtures.json").read_text(encoding="utf-8"))["growth"]
+    figure = Figure(figsize=(7, 4.6), layout="constrained")
+    panels = figure.subplots(2, 2).flat
+    for axes, (letter, fixed, count) in zip(panels, (("N", "J", 100), ("J", "N", 196)), strict=False):
         kept = sorted((row for row in rows if row[fixed] == count), key=lambda row: row[letter])
         for name, mark, colour in (("softmax", "o", "#0072b2"), ("sparsemax", "s", "#d55e00")):
             cost = [row[f"{name} both us"] for row in kept]
             axes.plot([row[letter] for row in kept], cost, mark + "-", color=colour, label=f"continuous {name}", ms=4)
-        axes.set(ylim=(0, None))
         axes.set_xlabel(f"{'locations N' if letter == 'N' else 'basis functions J'} ({fixed} = {count})", fontsize=8)
+    for axes, (against, letter, label) in zip(
+        figure.axes[2:],
+        (
+            ("components", "K", "components K (N = 196, 10 iterations)"),
+            ("iterations", "iterations", "iterations (K = 4)"),
+        ),
+        strict=True,
+    ):
+        kept = [row for row in mixed if row["against"] == against]
+        at, cost = [row[letter] for row in kept], [row["best us"] for row in kept]
+        axes.plot(at, cost, "^-", color="#009e73", label="weighted EM", ms=4)
+        axes.set_xlabel(label, fontsize=8)
+    grown = [row for row in mixed if row["against"] == "N"]
+    at, cost = [row["N"] for row in grown], [row["best us"] for row in grown]
+    figure.axes[0].plot(at, cost, "^-", color="#009e73", label="weighted EM, K = 4", ms=4)
+    for axes in figure.axes:
+        axes.set(ylim=(0, None))
         axes.set_ylabel("µs an example", fontsize=8)
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[1].legend(fontsize=7, frameon=False)
+        axes.legend(fontsize=7, frameon=False)
     return figure
 
 
