@@ -1,0 +1,35 @@
+"""The runs inside the package load by name, answer, and stay small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import foveate as fv
+from foveate.data import scenes
+
+RUNS = Path(fv.__file__).parent / "runs"
+
+
+def test_the_runs_are_small_and_hold_no_pickle():
+    files = [path for path in RUNS.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 10e6
+    assert {path.suffix for path in files} == {".json", ".safetensors"}
+
+
+def test_scenes_vqa_answers_questions_it_has_not_seen():
+    run, data = fv.load("scenes-vqa"), scenes(split="test")
+    questions = data.questions[:80]
+    right = [run.answer(data.picture(q).pixels(), q.text).text == q.answer for q in questions]
+    assert sum(right) / len(right) > 0.75
+
+
+def test_an_answer_says_where_it_looked():
+    run, data = fv.load("scenes-vqa"), scenes(split="test")
+    question = next(q for q in data.questions if q.question_type == "colour")
+    found = run.answer(data.picture(question).pixels(), question.text)
+    seen = found.attention.map(112, 112)[0].double()
+    assert seen.sum().item() == pytest.approx(1, abs=1e-4)
+    region = question.region()
+    assert seen.numpy()[region].sum() > 5 * region.mean()
