@@ -15,7 +15,7 @@ from foveate.data.vocabulary import Vocabulary
 from foveate.data.vqa import read_vqa
 
 _VQA_SPLITS = ("train", "val", "test", "test-dev")
-_ALL = ("questions", "captions", "phrases", "objects")
+_ALL = ("questions", "captions", "phrases", "objects", "regions")
 DATASETS: dict[str, Source] = {
     "scenes": Source(scenes, ("train", "val", "test"), _ALL, embedded=True),
     "scenes-large": Source(scenes_large, ("train", "val", "test"), _ALL, embedded=True),
