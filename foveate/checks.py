@@ -64,13 +64,6 @@ def check_mask(where: str, mask: Tensor, shape: Sequence[int]) -> None:
         )
 
 
-def check_no_nan(where: str, name: str, x: Tensor) -> None:
-    """Refuse NaN, saying how many there are and where the first one is; skipped while tracing."""
-    if is_tracing() or x.numel() == 0 or not bool(torch.isnan(x).any()):
-        return
-    raise_nan(where, name, x)
-
-
 def raise_nan(where: str, name: str, x: Tensor) -> None:
     """Raise the error for a tensor that holds NaN."""
     at = torch.isnan(x).nonzero()

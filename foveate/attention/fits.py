@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from foveate.ops.beta_gaussian import BetaGaussian
 from foveate.ops.density import Density
 from foveate.ops.gaussian import Gaussian
-from foveate.ops.mixture import Family, fit_mixture, select_mixture
+from foveate.ops.mixture import fit_mixture, select_mixture
 from foveate.ops.moments import Floor
 from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.registry import lookup
@@ -72,7 +71,7 @@ class ChooseMixture(Fit):
     family: str = "gaussian"
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
-        family = _family(self.family)
+        family = lookup("family", self.family, FAMILIES)
         if not training:
             return select_mixture(
                 weights,
@@ -115,7 +114,7 @@ class SplitMixture(Fit):
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
         steps = self.iterations or (2 if self.components <= 2 else 5)
-        family = _family(self.family)
+        family = lookup("family", self.family, FAMILIES)
         return fit_mixture(
             weights, positions, self.components, steps, start="split", mask=mask, floor=self.floor, family=family
         )
@@ -146,10 +145,6 @@ class SparseMixture(Fit):
             start="spread",
             mask=mask,
             floor=self.floor,
-            family=_family(self.family),
+            family=lookup("family", self.family, FAMILIES),
             sparse_components=True,
         )
-
-
-def _family(name: str) -> Family:
-    return lookup("family", name, FAMILIES) if name != "beta-gaussian" else partial(BetaGaussian, alpha=1.5)

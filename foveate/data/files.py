@@ -173,6 +173,15 @@ def write_json(path: Path, data: Any) -> None:
         raise
 
 
+def sync(path: Path) -> None:
+    """Wait until the disk has a file or the entries of a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _brief(record: Mapping[str, Any]) -> str:
     text = json.dumps(record, ensure_ascii=False, default=str)
     return text if len(text) <= 100 else text[:100] + "..."

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from foveate.data.features import FORMAT, VERSION, FeatureStore, PictureFeatures, StoreDescription
+from foveate.data.files import sync
 from foveate.errors import DataError, ShapeError
 
 MERGE_ROWS = 4096
@@ -285,9 +286,9 @@ def _appearing(path: Path, scratch: Path, need: int) -> Iterator[Path]:
         _reserve(temporary, need)
         yield temporary
         FeatureStore(temporary)
-        _sync(temporary)
+        sync(temporary)
         os.replace(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)
     except (OSError, RuntimeError) as error:  # h5py raises either
         raise DataError(
             f"write_store: expected to write {path}, got {error}; nothing was kept of it, make room "
@@ -312,14 +313,6 @@ def _reserve(path: Path, need: int) -> None:
         file.flush()
         if hasattr(os, "posix_fallocate"):  # closing the HDF5 file gives back what is left over
             os.posix_fallocate(file.fileno(), 0, need)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _rows_of(parts: Sequence[FeatureStore]) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:

@@ -18,6 +18,7 @@ from foveate.ops.em import Mixing, Points, State, expectation_maximisation
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_centres_1d
 from foveate.ops.moments import Floor, check_points, check_weights, floor_matrix
+from foveate.ops.precision import at_least_float32
 from foveate.ops.radial import scale_of_covariance
 from foveate.ops.simplex import sparsemax
 from foveate.ops.starts import random_start, split_start, spread_start
@@ -273,7 +274,7 @@ def _check_options(where: str, start: str, **counts: int) -> None:
 def _points(where: str, weights: Tensor, positions: Tensor, mask: Tensor | None, floor: Floor) -> tuple[Points, Tensor]:
     """The points with one batch axis, and (...) whether a row has weight; a row without gets even weights meanwhile."""
     check_floating(where, "weights", weights)
-    weights = weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights
+    weights = at_least_float32(weights)
     positions = positions.to(weights)
     check_points(where, weights, positions, mask)
     if positions.shape[-1] not in (1, 2):

@@ -11,6 +11,7 @@ from torch import Tensor
 from foveate.checks import check_floating, check_mask, check_ndim, check_number, is_tracing, raise_nan
 from foveate.errors import ShapeError
 from foveate.ops.grid import cell_variance
+from foveate.ops.precision import at_least_float32
 
 Floor = float | Literal["cell"]
 
@@ -42,7 +43,7 @@ def match_moments(
     ([0.5], [[4.0]])
     """
     check_floating(where, "weights", weights)
-    weights = weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights
+    weights = at_least_float32(weights)
     positions = positions.to(weights)
     check_points(where, weights, positions, mask)
     if mask is not None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_dim, check_floating, check_mask, check_number, is_tracing, raise_nan
+from foveate.ops.precision import at_least_float32
 
 _MOST_STEPS = 100
 
@@ -82,7 +83,7 @@ def _normalise(where: str, scores: Tensor, alpha: float, dim: int, mask: Tensor 
     if mask is not None:
         check_mask(where, mask, scores.shape)
         scores = torch.where(mask, scores, -math.inf)
-    wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    wide = at_least_float32(scores)
     if alpha == 1.0 and _is_plain(wide, dim):
         return torch.softmax(wide, dim).to(scores.dtype)
     weights = _entmax_rows(wide.movedim(dim, -1), alpha, where).movedim(-1, dim)

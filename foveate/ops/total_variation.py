@@ -16,6 +16,7 @@ from torch import Tensor
 from foveate.checks import check_floating, check_mask, check_ndim, check_number, raise_nan
 from foveate.errors import ShapeError
 from foveate.ops.graphs import EdgeGraph, Graph, GridGraph
+from foveate.ops.precision import at_least_float32
 from foveate.ops.tv_solver import group_mean, minimise
 
 
@@ -161,7 +162,7 @@ def _solve(
     if mask is not None:
         check_mask(where, mask, x.shape)
         keep = keep & mask
-    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    wide = at_least_float32(x)
     flat = (*x.shape[: x.ndim - axes], shape[0] * shape[1])
     value, labels, gap = _prox_tv(wide.reshape(flat), keep.reshape(flat), edges, *shape, float(smoothness), where)
     groups = torch.where(keep, labels.reshape(x.shape), -1)

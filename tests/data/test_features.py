@@ -351,7 +351,7 @@ def killed_at(out: Path, moment: int) -> None:
 
         return run
 
-    store_writer._sync = deadly(store_writer._sync)
+    store_writer.sync = deadly(store_writer.sync)
     store_writer._copy = deadly(store_writer._copy)
     store_writer.os.replace = deadly(os.replace)
     store_writer.shutil.rmtree = deadly(store_writer.shutil.rmtree)
