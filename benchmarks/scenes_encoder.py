@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from foveate.data.scenes import make_scenes
-from foveate.tasks.vqa_encoder import pretrain
+from foveate.tasks.scenes_encoder import pretrain
 
 
 def main() -> None:

@@ -17,17 +17,18 @@ from foveate.data.vqa import read_vqa
 _VQA_SPLITS = ("train", "val", "test", "test-dev")
 _ALL = ("questions", "captions", "phrases", "objects", "regions")
 DATASETS: dict[str, Source] = {
-    "scenes": Source(scenes, ("train", "val", "test"), _ALL, embedded=True),
-    "scenes-large": Source(scenes_large, ("train", "val", "test"), _ALL, embedded=True),
+    "scenes": Source(scenes, ("train", "val", "test"), _ALL, embedded=True, takes=("count",)),
+    "scenes-large": Source(scenes_large, ("train", "val", "test"), _ALL, embedded=True, takes=("count",)),
     "vqa-v2": Source(partial(read_vqa, version=2), _VQA_SPLITS, ("questions",)),
     "vqa-v1": Source(partial(read_vqa, version=1), _VQA_SPLITS, ("questions",)),
+    "vqa-v1-choice": Source(partial(read_vqa, version=1, task="choice"), _VQA_SPLITS, ("questions",)),
     "vqa-coco": Source(read_vqa, ("train", "val"), ("questions",)),
     "vqa-hat": Source(read_hat, ("train", "val"), ("questions", "looks")),
     "coco": Source(read_coco, ("train", "val"), ("captions", "objects")),
     "coco-karpathy": Source(read_coco_karpathy, ("train", "restval", "train+restval", "val", "test"), ("captions",)),
     "flickr8k": Source(partial(read_flickr, name="flickr8k"), ("train", "val", "test"), ("captions", "phrases")),
     "flickr30k": Source(partial(read_flickr, name="flickr30k"), ("train", "val", "test"), ("captions", "phrases")),
-    "folder": Source(read_folder, ("all", "train", "val", "test"), ("questions", "captions", "objects")),
+    "folder": Source(read_folder, ("all", "train", "val", "test"), ("questions", "captions", "objects"), takes=()),
 }
 
 __all__ = [

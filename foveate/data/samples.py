@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -280,6 +280,23 @@ class Dataset:
         """The objects in a picture."""
         return self.objects.get(image_id, ())
 
+    def first(self, count: int) -> Dataset:
+        """The first so many pictures and what is said about them.
+
+        >>> blank = Picture(1, lambda: np.zeros((2, 2, 3), np.uint8))
+        >>> len(Dataset("mine", "train", (blank,), questions=(Question(10, 1, "What is this?"),)).first(0).questions)
+        0
+        """
+        pictures = tuple(self.pictures[:count])
+        kept = {picture.id for picture in pictures}
+        return replace(
+            self,
+            pictures=pictures,
+            questions=tuple(question for question in self.questions if question.image_id in kept),
+            captions=tuple(caption for caption in self.captions if caption.image_id in kept),
+            objects={image_id: things for image_id, things in self.objects.items() if image_id in kept},
+        )
+
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that change with any id, question, answer, caption, phrase or object name.
 
@@ -335,12 +352,27 @@ class Source:
         splits: names that `load` knows.
         contents: what its samples carry, of "questions", "captions", "phrases", "objects", "regions", "looks".
         embedded: True when no folder is needed.
+        takes: the options of `read` that `load` has too: "count" where pictures are made one by one, "need_pictures"
+            where they are files.
     """
 
-    load: Callable[[Path | None, str], Dataset]
+    load: Callable[..., Dataset]
     splits: tuple[str, ...]
     contents: tuple[str, ...]
     embedded: bool = False
+    takes: tuple[str, ...] = ("need_pictures",)
+
+    def read(self, root: Path | None, split: str, *, count: int | None = None, need_pictures: bool = True) -> Dataset:
+        """The split.
+
+        Args:
+            root, split: as in `load`.
+            count: only the first so many pictures.
+            need_pictures: refuse what is said about a picture that is not on disk; False for work on stored features.
+        """
+        given = {"count": count, "need_pictures": need_pictures}
+        data = self.load(root, split, **{name: given[name] for name in self.takes})
+        return data if count is None else data.first(count)
 
 
 Belonging = TypeVar("Belonging", Question, Caption)

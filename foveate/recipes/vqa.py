@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from foveate.recipes.recipe import Recipe
-from foveate.tasks.vqa_settings import Conv, Mcan, Rdan, Stored, VQASettings
+from foveate.tasks.pictures import Conv, Stored
+from foveate.tasks.vqa_settings import Mcan, Rdan, VQASettings
 from foveate.train import SGD, Adam, AdamW, Cosine, Steps, Training
 
 
@@ -81,7 +82,7 @@ def vqa_mcan_coco() -> Recipe:
         "vqa-mcan-coco",
         "vqa",
         VQASettings(
-            data="vqa",
+            data="vqa-coco",
             model=Mcan(hidden=128, heads=4, layers=2, dropout=0.3),
             images=Stored("efficientnet-lite0.h5"),
             word_dim=100,
@@ -102,7 +103,7 @@ def vqa_rdan_coco() -> Recipe:
         "vqa-rdan-coco",
         "vqa",
         VQASettings(
-            data="vqa",
+            data="vqa-coco",
             model=Rdan(hidden=256, steps=2, dropout=0.5),
             images=Stored("efficientnet-lite0.h5"),
             loss="cross-entropy",

@@ -12,17 +12,20 @@ from torch import Tensor, nn
 
 from foveate.data.answers import AnswerVocabulary
 from foveate.data.features import StoreDescription
+from foveate.data.samples import Dataset
 from foveate.data.tokens import tokenize
 from foveate.data.vocabulary import Vocabulary
-from foveate.encoders import PictureEncoder, TextEncoder, word_vectors
+from foveate.encoders import TextEncoder, word_vectors
 from foveate.errors import DataError
 from foveate.losses import LOSSES
 from foveate.metrics import AnswerAccuracy, LookMetrics, choose_answers
 from foveate.metrics.vqa import Rule
 from foveate.models import Answered
 from foveate.ops.density import Density
+from foveate.tasks.examples import load_split
+from foveate.tasks.pictures import encoder_input
 from foveate.tasks.task import Loss, Metrics, Task
-from foveate.tasks.vqa_data import QuestionExamples, VQABatch, VQAExample, collate, load_split
+from foveate.tasks.vqa_data import QuestionExamples, VQABatch, VQAExample, collate
 from foveate.tasks.vqa_predictor import VQAPredictor
 from foveate.tasks.vqa_settings import VQASettings
 
@@ -100,7 +103,7 @@ class VQA(Task):
     @classmethod
     def from_data(cls, settings: VQASettings, root: Path | None) -> VQA:
         """The task with the words and answers of the training split."""
-        data = load_split(settings.data, root, "train", settings.limit, need_pictures=settings.images.reads_pictures)
+        data = cls._split(settings, root, "train")
         words = Vocabulary.from_tokens(tokenize(question.text) for question in data.questions)
         answers = AnswerVocabulary.from_questions(data.questions, settings.min_count)
         answers = AnswerVocabulary(answers.answers[: settings.max_answers])
@@ -152,10 +155,15 @@ class VQA(Task):
     def examples(self, split: str, root: Path | None) -> QuestionExamples:
         """The questions of a split with their pictures, and the truth about where to look when it is needed."""
         settings = self.settings
-        data = load_split(settings.data, root, split, settings.limit, need_pictures=settings.images.reads_pictures)
+        data = self._split(settings, root, split)
         source = settings.images.source(root, split, self.store)
         look = settings.look_size if split != "train" or settings.guidance else None
         return QuestionExamples(data, source, group=settings.group, look_size=look)
+
+    @staticmethod
+    def _split(settings: VQASettings, root: Path | None, split: str) -> Dataset:
+        need = settings.images.reads_pictures
+        return load_split(settings.data, root, split, content="questions", limit=settings.limit, need_pictures=need)
 
     def collate(self, examples: Sequence[VQAExample]) -> VQABatch:
         """One batch."""
@@ -166,18 +174,21 @@ class VQA(Task):
         answered = self.run(model, batch)
         total = LOSSES[self.settings.loss].function(answered.scores, batch.targets)
         parts = {"answers": total}
-        target = batch.target_map()
-        if self.settings.guidance and target is not None:
-            guide = LOSSES[self.settings.guidance_loss].function
-            parts["guidance"] = guide(answered.image[-1].map(*self.settings.look_size), target)
+        if self.settings.guidance:
+            parts["guidance"] = self._guidance(answered, batch.target_map())
             total = total + self.settings.guidance * parts["guidance"]
         return Loss(total, len(batch.questions), parts)
 
+    def _guidance(self, answered: Answered, target: Tensor | None) -> Tensor:
+        """How far attention is from where it should be; zero where nobody knows."""
+        if target is None:
+            return answered.scores.new_zeros(())
+        guide = LOSSES[self.settings.guidance_loss].function
+        return guide(answered.image[-1].map(*self.settings.look_size), target)
+
     def run(self, model: nn.Module, batch: VQABatch) -> Answered:
         """The model on a batch: pictures are normalised on the way in."""
-        pictures = batch.pictures
-        if isinstance(pictures, Tensor):
-            pictures = cast(PictureEncoder, model.image).preprocess.normalise(pictures)
+        pictures = encoder_input(cast(nn.Module, model.image), batch.pictures)
         return model(pictures, batch.tokens, batch.mask, batch.index)
 
     def predict(self, model: nn.Module, batch: VQABatch) -> VQAPrediction:

@@ -2,76 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from foveate.data.answers import AnswerVocabulary
-from foveate.data.features import FeatureStore, ImageFeatures, PictureFeatures, stack_features
-from foveate.data.hat import read_hat, to_grid
-from foveate.data.samples import Dataset, Id, Picture, Question
-from foveate.data.scenes import make_scenes
+from foveate.data.features import ImageFeatures, PictureFeatures
+from foveate.data.hat import to_grid
+from foveate.data.samples import Dataset, Question
 from foveate.data.tokens import tokenize
-from foveate.data.vocabulary import PAD, Vocabulary
-from foveate.data.vqa import read_vqa
-from foveate.encoders import PictureEncoder, Preprocess
-from foveate.errors import DataError
-from foveate.registry import lookup
-
-# Decoded pictures, or their features, are kept in memory up to so many bytes, which holds all of Scenes.
-CACHE_BYTES = 400_000_000
-
-
-def _scenes(root: Path | None, split: str, limit: int | None, need_pictures: bool, size: str) -> Dataset:
-    return make_scenes(size, split, count=limit, root=root)
-
-
-def _published(root: Path | None, split: str, limit: int | None, need_pictures: bool, read: Callable) -> Dataset:
-    data = read(root, split, need_pictures=need_pictures)
-    return data if limit is None else _first(data, limit)
-
-
-Source = Callable[[Path | None, str, int | None, bool], Dataset]
-SOURCES: Mapping[str, Source] = MappingProxyType(
-    {
-        "scenes": partial(_scenes, size="scenes"),
-        "scenes-large": partial(_scenes, size="scenes-large"),
-        "vqa": partial(_published, read=read_vqa),
-        "vqa-v1": partial(_published, read=partial(read_vqa, version=1)),
-        "vqa-v2": partial(_published, read=partial(read_vqa, version=2)),
-        "vqa-v1-choice": partial(_published, read=partial(read_vqa, version=1, task="choice")),
-        "vqa-hat": partial(_published, read=read_hat),
-    }
-)
-
-
-def load_split(name: str, root: Path | None, split: str, limit: int | None, *, need_pictures: bool) -> Dataset:
-    """A split of the data of a name; DataError when it has no questions.
-
-    Args:
-        name: a row of `SOURCES`.
-        root: folder of published data; embedded data need none.
-        split: of that data.
-        limit: only the first so many pictures.
-        need_pictures: refuse questions whose picture is not on disk.
-    """
-    data = lookup("data", name, SOURCES)(root, split, limit, need_pictures)
-    if not data.questions:
-        raise DataError(f"vqa: expected questions in {data.name} {split}, got none; check the folder and the split")
-    return data
-
-
-def _first(data: Dataset, limit: int) -> Dataset:
-    pictures = data.pictures[:limit]
-    kept = {picture.id for picture in pictures}
-    questions = tuple(question for question in data.questions if question.image_id in kept)
-    return replace(data, pictures=pictures, questions=questions)
+from foveate.data.vocabulary import Vocabulary
+from foveate.tasks.examples import PictureReader, pad_words, stack_pictures
+from foveate.tasks.pictures import PictureSource
 
 
 @dataclass(frozen=True)
@@ -136,22 +81,21 @@ class QuestionExamples:
     def __init__(
         self,
         data: Dataset,
-        source: Preprocess | FeatureStore | PictureEncoder,
+        source: PictureSource,
         *,
         group: bool,
         look_size: tuple[int, int] | None,
     ) -> None:
-        self.data, self.source, self.look_size = data, source, look_size
+        self.data, self.pictures, self.look_size = data, PictureReader(source), look_size
         groups = (data.questions_of(picture.id) for picture in data.pictures)
         self.rows = [own for own in groups if own] if group else [(question,) for question in data.questions]
-        self._kept: dict[Id, Tensor | PictureFeatures] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, number: int) -> VQAExample:
         questions = self.rows[number]
-        picture = self._picture(questions[0])
+        picture = self.pictures(self.data.picture(questions[0]))
         if self.look_size is None:
             return VQAExample(picture, questions)
         H, W = self.look_size
@@ -163,33 +107,7 @@ class QuestionExamples:
 
     def fingerprint(self) -> str:
         """That of the annotations, and of the features where there are some."""
-        own = self.data.fingerprint()
-        if isinstance(self.source, FeatureStore):
-            return f"{own}-{self.source.fingerprint}"
-        return own if isinstance(self.source, Preprocess) else f"{own}-{self.source.weights()}"
-
-    def _picture(self, question: Question) -> Tensor | PictureFeatures:
-        picture = self.data.picture(question)
-        if isinstance(self.source, FeatureStore):
-            return self.source.get(picture)
-        if picture.id not in self._kept:
-            made = self._make(picture)
-            if (len(self._kept) + 1) * _bytes(made) > CACHE_BYTES:
-                return made
-            self._kept[picture.id] = made
-        return self._kept[picture.id]
-
-    def _make(self, picture: Picture) -> Tensor | PictureFeatures:
-        if isinstance(self.source, PictureEncoder):
-            seen = self.source.encode([picture.pixels()])
-            assert isinstance(seen.grid, tuple)
-            return PictureFeatures(str(picture.id), seen.values[0].half().cpu().numpy(), seen.grid)
-        assert isinstance(self.source, Preprocess)
-        return self.source.pixels(picture.pixels())
-
-
-def _bytes(made: Tensor | PictureFeatures) -> int:
-    return made.nbytes if isinstance(made, Tensor) else made.values.nbytes
+        return self.pictures.fingerprint(self.data)
 
 
 def _region(question: Question, H: int, W: int) -> Tensor:
@@ -209,7 +127,16 @@ def collate(examples: Sequence[VQAExample], words: Vocabulary, answers: AnswerVo
     regions = [example.region for example in examples if example.region is not None]
     region = torch.cat(regions) if len(regions) == len(examples) else None
     people = None if region is None else _stack_people([own for e in examples for own in e.people], region)
-    return VQABatch(_stack_pictures(examples), index, tokens, mask, targets, questions, region, people)
+    return VQABatch(
+        stack_pictures([example.picture for example in examples]),
+        index,
+        tokens,
+        mask,
+        targets,
+        questions,
+        region,
+        people,
+    )
 
 
 def encode_questions(texts: Sequence[str], words: Vocabulary, max_tokens: int) -> tuple[Tensor, Tensor]:
@@ -218,19 +145,7 @@ def encode_questions(texts: Sequence[str], words: Vocabulary, max_tokens: int) -
     >>> encode_questions(["A dog?", "A"], Vocabulary.from_tokens([["a", "dog"]]), max_tokens=14)[0].tolist()
     [[4, 5], [4, 0]]
     """
-    rows = [words.encode(tokenize(text), max_tokens=max_tokens) for text in texts]
-    T = max([1, *map(len, rows)])
-    tokens = torch.tensor([row + [PAD] * (T - len(row)) for row in rows])
-    lengths = torch.tensor([len(row) for row in rows])
-    return tokens, torch.arange(T)[None] < lengths[:, None]
-
-
-def _stack_pictures(examples: Sequence[VQAExample]) -> Tensor | ImageFeatures:
-    pictures = [example.picture for example in examples]
-    features = [picture for picture in pictures if isinstance(picture, PictureFeatures)]
-    if features:
-        return stack_features(features)
-    return torch.stack([picture for picture in pictures if isinstance(picture, Tensor)])
+    return pad_words([words.encode(tokenize(text), max_tokens=max_tokens) for text in texts])
 
 
 def _stack_people(people: Sequence[Sequence[Tensor]], region: Tensor) -> Tensor | None:

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from foveate.attention import Attended
-from foveate.data.features import ImageFeatures
-from foveate.data.pictures import read_picture
 from foveate.data.tokens import tokenize
-from foveate.encoders import PictureEncoder, encoder_of
 from foveate.errors import DataError
-from foveate.tasks.task import Predictor
+from foveate.tasks.predictor import PictureInput, PicturePredictor, one_of
 from foveate.tasks.vqa_data import VQABatch, encode_questions
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from foveate.models import Answered
     from foveate.tasks.vqa import VQA
-
-Picture: TypeAlias = "str | Path | bytes | np.ndarray | Image.Image"
 
 
 @dataclass(frozen=True)
@@ -52,10 +41,10 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class VQAPredictor(Predictor):
+class VQAPredictor(PicturePredictor):
     """Answers questions about pictures: `fv.load(run).answer(image, question)`."""
 
-    def answer(self, image: Picture, question: str, *, top: int = 5) -> Answer:
+    def answer(self, image: PictureInput, question: str, *, top: int = 5) -> Answer:
         """The answer to a question about a picture.
 
         Args:
@@ -68,7 +57,7 @@ class VQAPredictor(Predictor):
         return self.answers([image], [question], top=top)[0]
 
     def answers(
-        self, images: Sequence[Picture], questions: Sequence[str], *, top: int = 5, batch_size: int = 32
+        self, images: Sequence[PictureInput], questions: Sequence[str], *, top: int = 5, batch_size: int = 32
     ) -> list[Answer]:
         """The answers to questions, one about each picture; see `answer`."""
         if len(images) != len(questions):
@@ -84,11 +73,11 @@ class VQAPredictor(Predictor):
             found += self._answer_batch(images[part], questions[part], top)
         return found
 
-    def _answer_batch(self, images: Sequence[Picture], questions: Sequence[str], top: int) -> Iterator[Answer]:
+    def _answer_batch(self, images: Sequence[PictureInput], questions: Sequence[str], top: int) -> Iterator[Answer]:
         task = cast("VQA", self.task)
         tokens, mask = encode_questions(questions, task.words, task.settings.max_tokens)
         batch = VQABatch(
-            self._pictures([to_pixels(image) for image in images]),
+            self.read_pictures(images),
             torch.arange(len(images), device=self.device),
             tokens.to(self.device),
             mask.to(self.device),
@@ -98,18 +87,6 @@ class VQAPredictor(Predictor):
         with torch.no_grad():
             answered = task.run(self.model, batch)
         return (self._describe(answered, row, question, top) for row, question in enumerate(questions))
-
-    def _pictures(self, pixels: Sequence[np.ndarray]) -> Tensor | ImageFeatures:
-        """What the model's encoder reads: pixels, or features made by the encoder of the store."""
-        if self._encoder is not None:
-            return self._encoder.encode(pixels).to(self.device)
-        prepare = cast(PictureEncoder, self.model.image).preprocess
-        return torch.stack([prepare.pixels(picture) for picture in pixels]).to(self.device)
-
-    @cached_property
-    def _encoder(self) -> PictureEncoder | None:
-        store = cast("VQA", self.task).store
-        return None if store is None else encoder_of(store).to(self.device)
 
     def _describe(self, answered: Answered, row: int, question: str, top: int) -> Answer:
         task = cast("VQA", self.task)
@@ -122,36 +99,3 @@ class VQAPredictor(Predictor):
         unknown = tuple(dict.fromkeys(word for word in tokenize(question) if word not in task.words))
         seen = one_of(answered.image[-1], row)
         return Answer(best[0][0], best[0][1], best, seen, tuple(zip(read, weights, strict=True)), unknown)
-
-
-def to_pixels(image: Picture) -> np.ndarray:
-    """A picture in any of its forms as (H, W, 3) uint8; DataError when it cannot be read.
-
-    >>> to_pixels(np.zeros((2, 3, 3), np.uint8)).shape
-    (2, 3, 3)
-    """
-    if isinstance(image, str | Path | bytes):
-        return read_picture(image)
-    if isinstance(image, np.ndarray):
-        return image
-    convert = getattr(image, "convert", None)
-    if convert is None:
-        raise DataError(
-            f"answer: expected a path, bytes, an array or a Pillow image, got {type(image).__name__}; open it first"
-        )
-    return np.asarray(convert("RGB"))
-
-
-def one_of(attended: Attended, row: int) -> Attended:
-    """The attention of one example of a batch, as a batch of one."""
-    parts = {part.name: _row(getattr(attended, part.name), row) for part in fields(attended)}
-    return replace(attended, **parts)
-
-
-def _row(part: Any, row: int) -> Any:
-    """The row of a tensor, or of every tensor of a density."""
-    if isinstance(part, Tensor):
-        return part[row : row + 1]
-    if is_dataclass(part) and not isinstance(part, type):
-        return replace(part, **{own.name: _row(getattr(part, own.name), row) for own in fields(part)})
-    return part

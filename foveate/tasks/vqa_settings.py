@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from torch import nn
 
 from foveate.attention import MECHANISMS, mechanism
-from foveate.data.features import FeatureStore, StoreDescription
-from foveate.encoders import (
-    ConvEncoder,
-    PictureEncoder,
-    Preprocess,
-    StoredFeatures,
-    TextEncoder,
-    encoder_of,
-    pretrained_encoder,
-)
-from foveate.encoders.table import describe_encoder
+from foveate.encoders import TextEncoder
 from foveate.losses import LOSSES
 from foveate.metrics.vqa import RULES, Rule
 from foveate.models import MCAN, ReasoningDAN
 from foveate.models.answering import ImageEncoder
 from foveate.ops.basis import GaussianBasis
 from foveate.registry import lookup
-from foveate.tasks.vqa_data import SOURCES
-from foveate.tasks.vqa_encoder import put_weights
-
-PictureSource: TypeAlias = Preprocess | FeatureStore | PictureEncoder
+from foveate.tasks.examples import check_data
+from foveate.tasks.pictures import Conv, Images
 
 
 @dataclass(frozen=True)
@@ -67,110 +54,7 @@ class Rdan:
         return ReasoningDAN(text, image, attend, reads, answers=answers, steps=self.steps, dropout=self.dropout)
 
 
-@dataclass(frozen=True)
-class Conv:
-    """Pictures through a small convolutional encoder inside the model; see `ConvEncoder`.
-
-    Attributes:
-        channels, blocks, size: of the encoder.
-        start: "scenes" begins with an encoder that knows the things of Scenes, see `vqa_encoder`; "random" with none.
-        trained: train it with the model; otherwise it stays as it began.
-    """
-
-    reads_pictures: ClassVar[bool] = True
-
-    channels: tuple[int, ...] = (16, 32, 64, 96)
-    blocks: int = 1
-    size: int = 112
-    start: Literal["random", "scenes"] = "random"
-    trained: bool = True
-
-    def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
-        """No features before the model: nothing to describe."""
-        return None, None
-
-    def source(self, root: Path | None, split: str, description: StoreDescription | None) -> PictureSource:
-        """How a picture becomes pixels."""
-        return self.encoder(None).preprocess
-
-    def encoder(self, dim: int | None) -> ConvEncoder:
-        """The encoder inside the model."""
-        return ConvEncoder(self.channels, blocks=self.blocks, size=self.size).requires_grad_(self.trained)
-
-    def initialise(self, encoder: nn.Module) -> None:
-        """Put the weights in that the encoder begins with."""
-        if self.start == "scenes":
-            put_weights(cast(ConvEncoder, encoder))
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Pictures as features of a store; `store` is a path, taken inside the folder of the data when not absolute.
-
-    A "{split}" in it stands for the name of the split, where each has a store of its own.
-    """
-
-    reads_pictures: ClassVar[bool] = False
-
-    store: str = "features.h5"
-
-    def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
-        """Size of the features and what they are, from the store of the training split."""
-        store = self._open(root, "train")
-        return store.dim, store.description
-
-    def source(self, root: Path | None, split: str, description: StoreDescription | None) -> PictureSource:
-        """The store of a split."""
-        return self._open(root, split)
-
-    def encoder(self, dim: int | None) -> ImageEncoder:
-        """The encoder inside the model, which only hands features on."""
-        return _handed_on(dim)
-
-    def initialise(self, encoder: nn.Module) -> None:
-        """Nothing to put in."""
-
-    def _open(self, root: Path | None, split: str) -> FeatureStore:
-        path = Path(self.store.replace("{split}", split)).expanduser()
-        return FeatureStore(path if root is None else Path(root) / path)
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """Pictures through a pretrained encoder that is not trained further; its features are kept in memory.
-
-    For small data, where a store is not worth the trouble. `encoder_name` is one that `foveate extract` takes.
-    """
-
-    reads_pictures: ClassVar[bool] = True
-
-    encoder_name: str = "efficientnet-lite0"
-
-    def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
-        """Size of the features and what they are."""
-        encoder = pretrained_encoder(self.encoder_name)
-        return encoder.dim, describe_encoder(encoder)
-
-    def source(self, root: Path | None, split: str, description: StoreDescription | None) -> PictureSource:
-        """The encoder of the description."""
-        assert description is not None
-        return encoder_of(description)
-
-    def encoder(self, dim: int | None) -> ImageEncoder:
-        """The encoder inside the model, which only hands features on."""
-        return _handed_on(dim)
-
-    def initialise(self, encoder: nn.Module) -> None:
-        """Nothing to put in."""
-
-
-def _handed_on(dim: int | None) -> StoredFeatures:
-    assert dim is not None  # `describe` gave it
-    return StoredFeatures(dim)
-
-
 Model: TypeAlias = Mcan | Rdan
-Images: TypeAlias = Conv | Stored | Frozen
 
 
 @dataclass(frozen=True)
@@ -178,7 +62,7 @@ class VQASettings:
     """Everything about visual question answering that can be chosen.
 
     Attributes:
-        data: a row of `SOURCES`.
+        data: a row of `DATASETS` that has questions.
         model: which network, and its size.
         images: how pictures become features.
         mechanism, mechanism_options: the attention over the picture, a row of `MECHANISMS`. A basis is written as the
@@ -220,7 +104,7 @@ class VQASettings:
     look_size: tuple[int, int] = (14, 14)
 
     def __post_init__(self) -> None:
-        lookup("data", self.data, SOURCES)
+        check_data(self.data, "questions")
         lookup("mechanism", self.mechanism, MECHANISMS)
         lookup("loss", self.loss, LOSSES)
         lookup("loss", self.guidance_loss, LOSSES)

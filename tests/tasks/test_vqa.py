@@ -19,9 +19,11 @@ from foveate.data.tokens import tokenize
 from foveate.encoders import ConvEncoder, Preprocess
 from foveate.errors import DataError, UnknownName
 from foveate.losses import answer_bce, answer_cross_entropy, js_guidance, kl_guidance
+from foveate.tasks.examples import load_split
+from foveate.tasks.pictures import Conv, Frozen, Stored
 from foveate.tasks.vqa import VQA
-from foveate.tasks.vqa_data import QuestionExamples, load_split
-from foveate.tasks.vqa_settings import Conv, Frozen, Mcan, Rdan, Stored, VQASettings
+from foveate.tasks.vqa_data import QuestionExamples
+from foveate.tasks.vqa_settings import Mcan, Rdan, VQASettings
 from foveate.train import Adam, Training, evaluate, fit
 
 TINY = VQASettings(
@@ -253,7 +255,7 @@ def vqa_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-STORED = replace(TINY, data="vqa", images=Stored(), limit=None, group=False)
+STORED = replace(TINY, data="vqa-coco", images=Stored(), limit=None, group=False)
 
 
 def test_reads_questions_with_stored_features(vqa_folder: Path) -> None:
@@ -271,14 +273,15 @@ def test_reads_questions_with_stored_features(vqa_folder: Path) -> None:
 
 
 def test_limit_keeps_the_first_pictures(vqa_folder: Path) -> None:
-    assert len(load_split("vqa", vqa_folder, "train", 2, need_pictures=False).questions) == 4
+    data = load_split("vqa-coco", vqa_folder, "train", content="questions", limit=2, need_pictures=False)
+    assert len(data.questions) == 4
 
 
 def test_a_store_a_split(vqa_folder: Path) -> None:
     for split in ("train", "val"):
         (vqa_folder / f"{split}.h5").write_bytes((vqa_folder / "features.h5").read_bytes())
     task = VQA.from_data(replace(STORED, images=Stored("{split}.h5")), vqa_folder)
-    assert task.examples("val", vqa_folder).source.path.name == "val.h5"
+    assert task.examples("val", vqa_folder).pictures.source.path.name == "val.h5"
 
 
 def test_a_missing_store_says_how_to_make_it(vqa_folder: Path) -> None:
@@ -298,8 +301,8 @@ def test_a_split_without_answers_is_answered_not_evaluated(vqa_folder: Path) -> 
 def test_a_split_without_questions_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train_questions.json").write_text('{"questions": []}')
     (tmp_path / "train_annotations.json").write_text('{"annotations": []}')
-    with pytest.raises(DataError, match="vqa: expected questions in vqa train, got none"):
-        load_split("vqa", tmp_path, "train", None, need_pictures=False)
+    with pytest.raises(DataError, match="vqa-coco: expected questions in the split train, got none"):
+        load_split("vqa-coco", tmp_path, "train", content="questions", need_pictures=False)
 
 
 def test_where_people_looked() -> None:
@@ -370,7 +373,7 @@ def test_predictor_refusals(task: VQA, tmp_path: Path) -> None:
         predictor.answer(tmp_path / "broken.png", "Is it red?")
     with pytest.raises(DataError, match=r"expected a picture at .*nothing\.png, got no file"):
         predictor.answer(tmp_path / "nothing.png", "Is it red?")
-    with pytest.raises(DataError, match="answer: expected a path, bytes, an array or a Pillow image, got int"):
+    with pytest.raises(DataError, match="picture: expected a path, bytes, an array or a Pillow image, got int"):
         predictor.answer(3, "Is it red?")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="answer: expected one picture a question, got 1 and 2"):
         predictor.answers([picture()], ["a", "b"])

@@ -11,8 +11,9 @@ from foveate.data.vocabulary import SPECIAL, Vocabulary
 from foveate.recipes import override
 from foveate.recipes.typed import decode, encode
 from foveate.recipes.vqa import VQA_RECIPES
+from foveate.tasks.pictures import Conv
 from foveate.tasks.vqa import VQA
-from foveate.tasks.vqa_settings import Conv, VQASettings
+from foveate.tasks.vqa_settings import VQASettings
 
 
 @pytest.mark.parametrize("name", VQA_RECIPES)

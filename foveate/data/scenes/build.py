@@ -31,20 +31,21 @@ VERSION = 1
 STRIDE = 1_000_000
 
 
-def scenes(root: Path | None = None, split: str = "train") -> Dataset:
+def scenes(root: Path | None = None, split: str = "train", *, count: int | None = None) -> Dataset:
     """The default set: 4 000, 500 and 500 pictures of 112 x 112 pixels, about eight questions and five captions each.
 
     Args:
         root: folder that keeps the pictures; they are written there when it has none yet. None draws each picture anew
             whenever it is asked for, in about two milliseconds.
         split: "train", "val" or "test".
+        count: only the first so many pictures.
     """
-    return make_scenes("scenes", split, root=root)
+    return make_scenes("scenes", split, count=count, root=root)
 
 
-def scenes_large(root: Path | None = None, split: str = "train") -> Dataset:
+def scenes_large(root: Path | None = None, split: str = "train", *, count: int | None = None) -> Dataset:
     """The large set, 24 000, 2 000 and 2 000 pictures, of which each split begins with that of the default set."""
-    return make_scenes("scenes-large", split, root=root)
+    return make_scenes("scenes-large", split, count=count, root=root)
 
 
 def make_scenes(

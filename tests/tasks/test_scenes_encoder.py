@@ -8,9 +8,10 @@ import torch
 from foveate.data.scenes import make_scenes
 from foveate.encoders import ConvEncoder
 from foveate.errors import DataError
+from foveate.tasks.pictures import Conv
+from foveate.tasks.scenes_encoder import BLOCKS, CHANNELS, _labels, pretrain, put_weights
 from foveate.tasks.vqa import VQA
-from foveate.tasks.vqa_encoder import BLOCKS, CHANNELS, _labels, pretrain, put_weights
-from foveate.tasks.vqa_settings import Conv, Mcan, VQASettings
+from foveate.tasks.vqa_settings import Mcan, VQASettings
 
 SETTINGS = VQASettings(model=Mcan(16, heads=2, layers=1), images=Conv(start="scenes"), word_dim=8, limit=4, min_count=1)
 
