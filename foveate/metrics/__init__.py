@@ -13,11 +13,13 @@ from foveate.metrics.maps import (
     uniform_maps,
 )
 from foveate.metrics.means import Means
+from foveate.metrics.retrieval import Ranks, RetrievalMetrics, rank_matrix, retrieval_metrics
 from foveate.metrics.vqa import AnswerAccuracy, choose_answers, groups_of, lenient_accuracy, official_accuracy
 
 METRICS: dict[str, type] = {
     "answers": AnswerAccuracy,
     "looks": LookMetrics,
+    "retrieval": RetrievalMetrics,
 }
 
 __all__ = [
@@ -25,6 +27,8 @@ __all__ = [
     "AnswerAccuracy",
     "LookMetrics",
     "Means",
+    "Ranks",
+    "RetrievalMetrics",
     "centre_maps",
     "choose_answers",
     "components",
@@ -35,6 +39,8 @@ __all__ = [
     "official_accuracy",
     "pointing",
     "random_maps",
+    "rank_matrix",
+    "retrieval_metrics",
     "spearman",
     "support_area",
     "uniform_maps",

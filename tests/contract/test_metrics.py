@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foveate.data.samples import Question
-from foveate.metrics import METRICS
+from foveate.metrics import METRICS, Ranks
 from foveate.ops.gaussian import Gaussian
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
@@ -34,7 +34,12 @@ def _looks(rows: range) -> Batch:
     return (maps / maps.sum((1, 2), keepdim=True),), {"density": density, "region": region, "groups": groups}
 
 
-EXAMPLES: dict[str, Callable[[range], Batch]] = {"answers": _answers, "looks": _looks}
+def _ranks(rows: range) -> Batch:
+    rank = torch.tensor([1, 7, 3, 12, 1, 2])[rows.start : rows.stop]
+    return (Ranks(rank, rank > 2), Ranks(rank.flip(0) + 1, rank < 2)), {}
+
+
+EXAMPLES: dict[str, Callable[[range], Batch]] = {"answers": _answers, "looks": _looks, "retrieval": _ranks}
 
 
 def fed(name: str, *parts: range) -> Any:

@@ -1,0 +1,248 @@
+"""Retrieval between pictures and their captions: recalls and ranks both ways, from scores that come block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from foveate.checks import check_floating, check_number, check_shape, raise_nan
+from foveate.errors import ShapeError
+
+ScoreBlock = Callable[[slice], Tensor]
+LEVELS = (1, 5, 10)
+DIRECTIONS = ("i2t", "t2i")
+KEPT = 256 << 20
+
+
+class Ranks(NamedTuple):
+    """The rank of the right answer among the candidates, one a query.
+
+    Attributes:
+        rank: (Q,) integers from 1. What is scored equal to the right answer counts as ranked before it.
+        tied: (Q,) True where something is, so that the rule mattered.
+    """
+
+    rank: Tensor
+    tied: Tensor
+
+
+@dataclass
+class RetrievalMetrics:
+    """Recalls and ranks over a split; its queries may come in any order and any pieces.
+
+    For each direction, "i2t" (captions of a picture) and "t2i" (the picture of a caption): "<direction>_r1", "_r5",
+    "_r10", per cent of the queries whose rank is at most 1, 5, 10; "_median" and "_mean" of the ranks, which count from
+    1; "_ties", per cent of the queries whose right answer ties with a wrong one. "rsum" is the sum of the six recalls.
+
+    >>> metrics = RetrievalMetrics()
+    >>> metrics.update(*rank_matrix(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1])))
+    >>> result = metrics.compute()
+    >>> result["i2t_r1"], result["t2i_r1"], result["i2t_median"], result["rsum"]
+    (50.0, 100.0, 1.5, 550.0)
+    """
+
+    ranks: dict[str, list[int]] = field(default_factory=lambda: {way: [] for way in DIRECTIONS})
+    ties: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DIRECTIONS, 0))
+
+    def update(self, i2t: Ranks, t2i: Ranks) -> None:
+        """Count the queries of a batch."""
+        for way, found in zip(DIRECTIONS, (i2t, t2i), strict=True):
+            self.ranks[way] += found.rank.tolist()
+            self.ties[way] += int(found.tied.sum())
+
+    def state(self) -> dict[str, Any]:
+        """What was counted, for another process."""
+        return {way: [self.ties[way], *self.ranks[way]] for way in DIRECTIONS}
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add the `state` of another one."""
+        for way, (ties, *ranks) in state.items():
+            self.ties[way] += ties
+            self.ranks[way] += ranks
+
+    def compute(self) -> dict[str, float]:
+        """The numbers by name; those of a direction without queries, and then "rsum", are absent."""
+        result: dict[str, float] = {}
+        for way in DIRECTIONS:
+            if self.ranks[way]:
+                result |= _summary(way, torch.tensor(self.ranks[way]), self.ties[way])
+        recalls = [result[f"{way}_r{k}"] for way in DIRECTIONS for k in LEVELS if f"{way}_r{k}" in result]
+        return result | ({"rsum": sum(recalls)} if len(recalls) == 2 * len(LEVELS) else {})
+
+
+def retrieval_metrics(
+    score_block: ScoreBlock, owner: Tensor, images: int, *, rows: int = 128, folds: int = 1, keep: int = KEPT
+) -> dict[str, float]:
+    """Recall@1, 5, 10 both ways, median and mean rank and rsum, from scores that are never all held.
+
+    The candidates of a picture are all captions, those of a caption all pictures. The rank of a picture's best caption
+    and that of a caption's picture are
+
+        i2t(i) = 1 + #{c not of i : s(i, c) ≥ max over own captions s(i, ·)}
+        t2i(c) = 1 + #{i not of c : s(i, c) ≥ s(owner(c), c)}
+
+    so that an equal score counts against the model: one that scores everything alike has rank last, not first. Only
+    comparisons are made: a shift of the scores, or any increasing function of them, changes nothing.
+
+    Args:
+        score_block: gives for a slice of pictures the scores (rows, C) with every caption. It is called once a block
+            where the blocks fit into `keep`, and once more for the others.
+        owner: (C,) the picture that each caption belongs to; any number of captions a picture. A picture without any
+            is a candidate but no query.
+        images: how many pictures there are, I.
+        rows: pictures a block.
+        folds: also rank within this many consecutive parts of the pictures, each with its own captions, and give the
+            means over the parts as "<name>/<folds> folds". MS-COCO's 5 000 test pictures give "5K" under the plain
+            names and "1K" under "rsum/5 folds".
+        keep: bytes of scores that may be held, in the type they come in, to be looked at twice.
+
+    Returns:
+        the numbers by name, see `RetrievalMetrics`. Memory is O(I + C) beside one block and `keep`.
+
+    NaN among the scores raises ValueError.
+
+    >>> scores = torch.tensor([[0.9, 0.7, 0.1], [0.2, 0.3, 0.6]])
+    >>> retrieval_metrics(lambda rows: scores[rows], torch.tensor([0, 0, 1]), images=2)["rsum"]
+    600.0
+    """
+    check_number("retrieval_metrics", "folds", folds, least=1, advice="5 gives the 1K numbers of MS-COCO")
+    owner = _check_owner("retrieval_metrics", owner, images)
+    blocks = _Blocks("retrieval_metrics", score_block, (images, len(owner)), rows, keep)
+    divisions = [torch.arange(images) * count // max(images, 1) for count in sorted({1, folds})]
+    results = []
+    for parts, ranks in zip(divisions, _rank(blocks, owner, divisions), strict=True):
+        each = [_numbers(ranks, parts == part, owner) for part in parts[owner].unique()]
+        results.append({name: sum(one[name] for one in each) / len(each) for name in (each[0] if each else ())})
+    whole, *folded = results
+    return whole | {f"{name}/{folds} folds": value for result in folded for name, value in result.items()}
+
+
+def rank_matrix(scores: Tensor, owner: Tensor) -> tuple[Ranks, Ranks]:
+    """The ranks of a matrix that is there as a whole; see `retrieval_metrics` for the rule.
+
+    Args:
+        scores: (I, C) of every picture with every caption.
+        owner: (C,) the picture that each caption belongs to.
+
+    Returns:
+        Picture to caption, one rank a picture that has captions, and caption to picture, one a caption.
+
+    >>> i2t, t2i = rank_matrix(torch.tensor([[0.5, 0.1], [0.5, 0.2]]), torch.tensor([0, 1]))
+    >>> i2t.rank.tolist(), t2i.rank.tolist(), t2i.tied.tolist()
+    ([1, 2], [2, 1], [True, False])
+    """
+    owner = _check_owner("rank_matrix", owner, len(scores))
+    blocks = _Blocks("rank_matrix", scores.__getitem__, (len(scores), len(owner)), max(len(scores), 1), keep=0)
+    everything = torch.zeros(len(scores), dtype=torch.long)
+    [ranks] = _rank(blocks, owner, [everything])
+    return _queries(ranks, everything == 0, owner)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The scores, block by block, as often as they are asked for; those that fit into `keep` are made once."""
+
+    where: str
+    score_block: ScoreBlock
+    shape: tuple[int, int]
+    rows: int
+    keep: int
+    kept: dict[int, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_number(self.where, "rows", self.rows, least=1, advice="128 is a good start")
+        check_number(self.where, "keep", self.keep, least=0, advice="0 makes every block twice")
+
+    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
+        images, captions = self.shape
+        for start in range(0, images if captions else 0, self.rows):
+            rows = slice(start, min(start + self.rows, images))
+            yield rows, self.kept[start] if start in self.kept else self._make(rows)
+
+    def _make(self, rows: slice) -> Tensor:
+        block = self.score_block(rows).detach()
+        check_floating(self.where, "scores", block)
+        check_shape(self.where, "scores", block, (rows.stop - rows.start, self.shape[1]), "(rows, C)")
+        if bool(block.isnan().any()):
+            raise_nan(self.where, "scores", block)
+        held = sum(one.nbytes for one in self.kept.values())
+        if held + block.nbytes <= self.keep:
+            self.kept[rows.start] = block
+        return block
+
+
+def _rank(blocks: _Blocks, owner: Tensor, divisions: Sequence[Tensor]) -> list[tuple[Ranks, Ranks]]:
+    """Ranks (I,) and (C,) within each division of the pictures into parts, (I,) integers each."""
+    own = _own_scores(blocks, owner)
+    best = torch.full(blocks.shape[:1], -torch.inf, dtype=own.dtype).scatter_reduce(0, owner, own, "amax")
+    counts = [[torch.zeros(2, size, dtype=torch.long) for size in blocks.shape] for _ in divisions]
+    for rows, block in blocks:
+        index = torch.arange(rows.start, rows.stop)
+        i2t_bar, t2i_bar = best[rows, None].to(block.device), own[None].to(block.device)
+        for parts, (by_image, by_caption) in zip(divisions, counts, strict=True):
+            wrong = ((owner != index[:, None]) & (parts[owner] == parts[rows, None])).to(block.device)
+            by_image[:, rows] += _before(block, i2t_bar, wrong, dim=1)
+            by_caption += _before(block, t2i_bar, wrong, dim=0)
+    return [(_to_ranks(by_image), _to_ranks(by_caption)) for by_image, by_caption in counts]
+
+
+def _own_scores(blocks: _Blocks, owner: Tensor) -> Tensor:
+    """(C,) the score of each caption with its own picture."""
+    places, scores = [torch.zeros(0, dtype=torch.long)], [torch.zeros(0)]
+    for rows, block in blocks:
+        here = ((owner >= rows.start) & (owner < rows.stop)).nonzero().squeeze(1)
+        places.append(here)
+        scores.append(block[(owner[here] - rows.start).to(block.device), here.to(block.device)].cpu())
+    own = torch.cat(scores)
+    return torch.empty_like(own).index_copy(0, torch.cat(places), own)
+
+
+def _before(block: Tensor, bar: Tensor, wrong: Tensor, dim: int) -> Tensor:
+    """How many wrong candidates reach the bar, and how many of them are exactly there: (2, queries)."""
+    reach, level = (block >= bar) & wrong, (block == bar) & wrong
+    return torch.stack([reach.sum(dim), level.sum(dim)]).cpu()
+
+
+def _to_ranks(counts: Tensor) -> Ranks:
+    return Ranks(1 + counts[0], counts[1] > 0)
+
+
+def _queries(ranks: tuple[Ranks, Ranks], chosen: Tensor, owner: Tensor) -> tuple[Ranks, Ranks]:
+    """Of the chosen pictures (I,) those that have captions, and their captions."""
+    asked = chosen & torch.zeros_like(chosen).index_fill(0, owner, True)
+    masks = (asked, chosen[owner])
+    i2t, t2i = (Ranks(*(part[mask] for part in one)) for one, mask in zip(ranks, masks, strict=True))
+    return i2t, t2i
+
+
+def _numbers(ranks: tuple[Ranks, Ranks], chosen: Tensor, owner: Tensor) -> dict[str, float]:
+    metrics = RetrievalMetrics()
+    metrics.update(*_queries(ranks, chosen, owner))
+    return metrics.compute()
+
+
+def _summary(way: str, ranks: Tensor, ties: int) -> dict[str, float]:
+    ordered, count = ranks.sort().values.double(), len(ranks)
+    recalls = {f"{way}_r{k}": 100 * (ranks <= k).double().mean().item() for k in LEVELS}
+    median = (ordered[(count - 1) // 2] + ordered[count // 2]).item() / 2
+    return recalls | {f"{way}_median": median, f"{way}_mean": ordered.mean().item(), f"{way}_ties": 100 * ties / count}
+
+
+def _check_owner(where: str, owner: Tensor, images: int) -> Tensor:
+    """The owners on the CPU, or an error when one of them is no picture."""
+    if owner.ndim != 1 or owner.is_floating_point():
+        raise ShapeError(
+            f"{where}: expected owner (C,) of integers, got {tuple(owner.shape)} {owner.dtype}; "
+            "give the number of each caption's picture"
+        )
+    owner = owner.detach().cpu().long()
+    if len(owner) and not 0 <= int(owner.min()) <= int(owner.max()) < images:
+        raise ValueError(
+            f"{where}: expected owners from 0 to {images - 1}, got {int(owner.min())} to {int(owner.max())}; "
+            "number the pictures as the rows of the scores"
+        )
+    return owner
