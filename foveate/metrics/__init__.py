@@ -1,5 +1,13 @@
 """Metrics: pure functions, and what adds them up over a split."""
 
+from foveate.metrics.grounding import (
+    GroundingMetrics,
+    attended_locations,
+    attention_scores,
+    relevant_cells,
+    relevant_locations,
+    relevant_regions,
+)
 from foveate.metrics.looks import LookMetrics
 from foveate.metrics.maps import (
     centre_maps,
@@ -18,6 +26,7 @@ from foveate.metrics.vqa import AnswerAccuracy, choose_answers, groups_of, lenie
 
 METRICS: dict[str, type] = {
     "answers": AnswerAccuracy,
+    "grounding": GroundingMetrics,
     "looks": LookMetrics,
     "retrieval": RetrievalMetrics,
 }
@@ -25,10 +34,13 @@ METRICS: dict[str, type] = {
 __all__ = [
     "METRICS",
     "AnswerAccuracy",
+    "GroundingMetrics",
     "LookMetrics",
     "Means",
     "Ranks",
     "RetrievalMetrics",
+    "attended_locations",
+    "attention_scores",
     "centre_maps",
     "choose_answers",
     "components",
@@ -40,6 +52,9 @@ __all__ = [
     "pointing",
     "random_maps",
     "rank_matrix",
+    "relevant_cells",
+    "relevant_locations",
+    "relevant_regions",
     "retrieval_metrics",
     "spearman",
     "support_area",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from foveate.data.samples import Question
+from foveate.data.samples import Box, Phrase, Question
 from foveate.metrics import METRICS, Ranks
 from foveate.ops.gaussian import Gaussian
 
@@ -39,7 +39,22 @@ def _ranks(rows: range) -> Batch:
     return (Ranks(rank, rank > 2), Ranks(rank.flip(0) + 1, rank < 2)), {}
 
 
-EXAMPLES: dict[str, Callable[[range], Batch]] = {"answers": _answers, "looks": _looks, "retrieval": _ranks}
+def _phrases(rows: range) -> Batch:
+    weights = torch.randn(12, 6, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    boxes = [(Box(0.1 * i, 0.0, 0.1 * i + 0.4, 1.0),) if i % 3 else () for i in rows]
+    phrases = [
+        Phrase(2 * i, 2 * i + 2, i, (("even", "odd")[i % 2],), box, None if box else "scene")
+        for i, box in zip(rows, boxes, strict=True)
+    ]
+    return (weights, phrases, (2, 3)), {}
+
+
+EXAMPLES: dict[str, Callable[[range], Batch]] = {
+    "answers": _answers,
+    "grounding": _phrases,
+    "looks": _looks,
+    "retrieval": _ranks,
+}
 
 
 def fed(name: str, *parts: range) -> Any:
