@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ TOLD = (METRICS, ENVIRONMENT)
 SLACK = 256 << 20
 
 
-def load(run: str | Path, *, device: torch.device | str | None = None) -> Predictor:
+def load(run: str | Path, changes: Iterable[str] = (), *, device: torch.device | str | None = None) -> Predictor:
     """A trained run, ready to use: what it offers (`answer`, `caption`, `match`, ...) is its task's.
 
     Nothing in the files is executed. The sizes that `config.json` asks for may not be much larger than the weights
@@ -32,12 +32,14 @@ def load(run: str | Path, *, device: torch.device | str | None = None) -> Predic
 
     Args:
         run: folder of a run, or the name of one inside the package.
+        changes: fields of its recipe to change, as "field=value": `load(run, ["mechanism=multimodal"])` attends with a
+            mixture in a model that was trained with something else.
         device: to put the model on; the CPU when absent.
 
     A missing or damaged file, a newer version and weights of another model raise DataError.
     """
     folder = run_folder(run)
-    _, task = read_run(folder)
+    _, task = read_run(folder, changes)
     if not (folder / WEIGHTS).is_file():
         raise DataError(f"load: expected {WEIGHTS} in {folder}, got none; the run has not been evaluated yet: train on")
     with _Budget(folder, (folder / WEIGHTS).stat().st_size):

@@ -162,6 +162,11 @@ def test_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(Path("val.json").read_text())["metrics"] == best
     assert main(["evaluate", "a", "--split", "test", "--out", "test.json", "--batch-size", "7"]) == 0
     assert json.loads(Path("test.json").read_text())["metrics"] != best
+    assert main(["evaluate", "a", "settings.count=40", "--out", "fewer.json"]) == 0
+    changed = json.loads(Path("fewer.json").read_text())
+    assert changed["changes"] == ["settings.count=40"]
+    assert changed["metrics"] != best
+    assert main(["evaluate", "a", "nois=3"]) == 2
     assert main(["evaluate", "a", "--split", "tset"]) == 1
     assert main(["evaluate", "nothing"]) == 1
     assert "expected the folder of a run" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foveate import hub
-from foveate.errors import DataError
+from foveate.errors import DataError, UnknownName
 from foveate.recipes import train_recipe
 from foveate.tasks import TASKS
 from tests.train.toy import Toy, ToyPredictor, changed, toy_net_points
@@ -50,6 +50,12 @@ def test_a_run_offers_what_its_task_offers(run: Path) -> None:
     assert not loaded.model.training
     assert loaded.nearest(0.2, 0.2) in (0, 1, 2)
     assert loaded.device == torch.device("cpu")
+
+
+def test_fields_of_a_run_can_be_changed(run: Path) -> None:
+    assert hub.load(run, ["settings.noise=0.5"]).task.settings.noise == 0.5
+    with pytest.raises(UnknownName, match="got 'nois'; did you mean 'noise'"):
+        hub.load(run, ["nois=1"])
 
 
 def test_a_run_inside_the_package_loads_by_name(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

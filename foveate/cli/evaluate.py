@@ -14,6 +14,7 @@ from foveate.train.files import write_json
 
 def evaluate(
     run: str,
+    changes: tuple[str, ...] = (),
     *,
     data: Path | None = None,
     split: str = "val",
@@ -24,13 +25,15 @@ def evaluate(
 
     Args:
         run: folder of a run, or the name of an embedded one.
+        changes: fields of its recipe to change, as field=value or --field value; mechanism=multimodal attends with
+            mixtures in a model that was trained with something else.
         data: folder of the data; not needed for embedded data.
         split: which split.
         out: JSON file for the numbers; printed only when absent.
         batch_size: examples at a time, that of the training when absent; does not change the numbers.
     """
-    recipe, _ = read_run(run)
-    predictor = hub.load(run)
+    recipe, _ = read_run(run, changes)
+    predictor = hub.load(run, changes)
     metrics = measure(
         predictor.task,
         predictor.model,
@@ -41,6 +44,10 @@ def evaluate(
     )
     if not is_first_process():
         return
-    print_table(f"{run} on {split}", (split, "value"), [(name, f"{value:.4g}") for name, value in metrics.items()])
+    print_table(
+        " ".join([run, *changes, "on", split]),
+        (split, "value"),
+        [(name, f"{value:.4g}") for name, value in metrics.items()],
+    )
     if out is not None:
-        write_json(out, {"run": run, "split": split, "metrics": metrics})
+        write_json(out, {"run": run, "changes": list(changes), "split": split, "metrics": metrics})

@@ -49,7 +49,12 @@ COMMANDS: dict[str, Command] = {
         "train what a recipe says",
         takes_fields=True,
     ),
-    "evaluate": Command("foveate.cli.evaluate:evaluate", "RUN [--data DIR] [--split S]", "measure a run on a split"),
+    "evaluate": Command(
+        "foveate.cli.evaluate:evaluate",
+        "RUN [field=value ...] [--data DIR] [--split S]",
+        "measure a run on a split, with another attention if wished",
+        takes_fields=True,
+    ),
     "compare": Command(
         "foveate.cli.compare:compare",
         "TASK --mechanisms softmax,tvmax [field=value ...]",
