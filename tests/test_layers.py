@@ -24,6 +24,7 @@ ALLOWED = {
     "search": LOW,
     "train": LOW | {"tasks"},
     "recipes": LOW | {"tasks", "train"},
+    "report": LOW | {"tasks", "train", "recipes", "hub"},
     "hub": LOW | {"tasks", "train", "recipes", "search"},
 }
 TOP = {"cli", "studio", "hf"}

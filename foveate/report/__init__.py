@@ -1,0 +1,8 @@
+"""Reports: one self-contained HTML page about runs, their numbers, their curves and where they look."""
+
+from foveate.report.measures import MEASURES, Measure
+from foveate.report.runs import ReportRun
+from foveate.report.tasks import SECTIONS, Drawn, Section
+from foveate.report.write import REPORT, write_report
+
+__all__ = ["MEASURES", "REPORT", "SECTIONS", "Drawn", "Measure", "ReportRun", "Section", "write_report"]

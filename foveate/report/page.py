@@ -1,0 +1,105 @@
+"""HTML by hand: every string that goes in is escaped, every picture is inside the page, nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# no script, no font, no host: a browser that is asked to fetch anything refuses
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+STYLE = """
+:root { color-scheme: light dark; --ink: #10131a; --soft: #5a6472; --paper: #fff; --card: #f5f6f8; --line: #d9dce1;
+  --mark: #0072b2; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8eaee; --soft: #a3abb8; --paper: #14171d; --card: #1e232b;
+  --line: #39414d; --mark: #6cc0f0; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem 1.2rem 4rem; max-width: 72rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+h1 { font-size: 1.8rem; margin: 0 0 .3rem; } h2 { font-size: 1.25rem; margin: 2.4rem 0 .4rem; }
+h3 { font-size: 1.05rem; margin: 1.4rem 0 .1rem; } p { margin: .2rem 0 .8rem; } .soft { color: var(--soft); }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .32rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 15rem; }
+thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
+td.best { font-weight: 700; color: var(--mark); }
+td.rival, th.rival { color: var(--soft); } small { color: var(--soft); }
+img { display: block; max-width: 100%; height: auto; background: #fff; border: 1px solid var(--line);
+  border-radius: 6px; padding: .4rem; margin: .3rem 0 0; }
+code { font: .92em ui-monospace, "DejaVu Sans Mono", Consolas, monospace; }
+pre { margin: .2rem 0 .9rem; padding: .6rem .8rem; background: var(--card); border-radius: 6px; overflow-x: auto; }
+summary { cursor: pointer; font-weight: 600; margin: 1.2rem 0 .5rem; }
+@media print { body { max-width: none; } details:not([open]) { display: none; } }
+"""
+
+
+def html_page(title: str, parts: Iterable[str]) -> str:
+    """A whole page of parts that are HTML already.
+
+    >>> "&lt;b&gt;" in html_page("<b>", [])
+    True
+    """
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def html_text(tag: str, text: str, kind: str = "") -> str:
+    """An element with a text, escaped.
+
+    >>> html_text("p", "a < b", "soft")
+    '<p class="soft">a &lt; b</p>'
+    """
+    return f"<{tag}{_class(kind)}>{escape(text)}</{tag}>"
+
+
+def html_cell(tag: str, text: str, kind: str = "", note: str = "") -> str:
+    """A cell of a table, with a small note after the text.
+
+    >>> html_cell("td", "js", note="bits")
+    '<td>js <small>bits</small></td>'
+    """
+    after = f" <small>{escape(note)}</small>" if note else ""
+    return f"<{tag}{_class(kind)}>{escape(text)}{after}</{tag}>"
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are HTML already; it scrolls by itself where it is too wide for the page."""
+    body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{"".join(head)}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+
+
+def html_figure(figure: Figure, alt: str, dpi: int = 110) -> str:
+    """A matplotlib figure inside the page.
+
+    >>> from matplotlib.figure import Figure
+    >>> html_figure(Figure(figsize=(1, 1)), 'a "map"').startswith('<img alt="a &quot;map&quot;" src="data:image/png;')
+    True
+    """
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=dpi)
+    return f'<img alt="{escape(alt)}" src="{data_uri(file.getvalue())}">'
+
+
+def data_uri(png: bytes) -> str:
+    """A PNG as an address that holds all of it."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+def html_commands(commands: Iterable[tuple[str, str]]) -> str:
+    """What one can do, and the line that does it."""
+    return "\n".join(f"{html_text('p', about)}<pre><code>{escape(line)}</code></pre>" for about, line in commands)
+
+
+def _class(kind: str) -> str:
+    return f' class="{escape(kind)}"' if kind else ""

@@ -1,0 +1,133 @@
+"""The report: one page that holds all, fetches nothing, and cannot be spoilt by what is written into it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foveate.data.scenes import make_scenes
+from foveate.errors import DataError
+from foveate.report import ReportRun, write_report
+from foveate.report.curves import draw_curves
+from foveate.report.tasks import SECTIONS, choose_questions, truth_of
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags, self.links, self.words = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.links += [value for name, value in attributes if name in ("src", "href", "action", "data")]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture
+def runs(make_run):
+    return [
+        ReportRun("softmax", (make_run("softmax-0", accuracy=0.5), make_run("softmax-1", accuracy=0.7))),
+        ReportRun("tvmax <&>", (make_run("tvmax-0", "tvmax", accuracy=0.8),)),
+    ]
+
+
+def test_the_page_is_whole_and_fetches_nothing(runs, tmp_path):
+    path = write_report(tmp_path / "new", "A <script>alert(1)</script> report", runs, examples=1)
+    text = path.read_text(encoding="utf-8")
+    page = Reader(text)
+    assert path == tmp_path / "new" / "report.html"
+    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+    assert len(page.links) == 2
+    assert all(link.startswith("data:image/png;base64,") for link in page.links)
+    assert "default-src 'none'" in text
+    assert not re.search(r"https?://", text)
+    assert "A <script>alert(1)</script> report" in page.words  # as text
+
+
+def test_the_table_has_means_spreads_rivals_and_the_best(runs, tmp_path):
+    text = write_report(tmp_path, "t", runs, examples=0).read_text(encoding="utf-8")
+    row = re.search(r"<tr><td>right answers <small>% ↑</small></td>(.*?)</tr>", text)[1]
+    assert row == '<td>60.0 ± 14.1</td><td class="best">80.0</td><td class="rival"></td>'
+    assert '<td class="rival">0.75</td>' in text
+    assert "<td>time of a training step <small>s ↓</small></td><td>0.100 ± 0.000</td><td>0.100</td>" in text.replace(
+        ' class="best"', ""
+    )
+
+
+def test_numbers_can_be_those_of_another_split(make_run, tmp_path):
+    run = ReportRun("softmax", (make_run("a"),), metrics=({"accuracy": 0.123},))
+    assert ">12.3<" in write_report(tmp_path, "t", [run], examples=0).read_text(encoding="utf-8")
+
+
+def test_commands_come_first_and_name_the_best_run(runs, tmp_path):
+    text = write_report(tmp_path, "t", runs, examples=0, commands=[("mine", "do --this")]).read_text(encoding="utf-8")
+    commands = re.findall(r"<pre><code>(.*?)</code></pre>", text)
+    assert commands[0] == "do --this"
+    assert any(c.startswith("foveate answer") and "tvmax-0" in c for c in commands)
+
+
+def test_examples_are_as_many_as_asked_and_of_the_split(runs, tmp_path, monkeypatch):
+    asked = []
+
+    def draw(given, data, split, count):
+        asked.append(([run.name for run in given], data, split, count))
+        yield from ()
+
+    monkeypatch.setitem(SECTIONS, "vqa", SECTIONS["vqa"].__class__("Title", "about", draw, lambda run: ()))
+    text = write_report(tmp_path, "t", runs, examples=3, split="test", data=Path("d")).read_text(encoding="utf-8")
+    assert asked == [(["softmax", "tvmax <&>"], Path("d"), "test", 3)]
+    assert "<h2>Title</h2>" in text
+
+
+def test_a_task_without_a_row_is_reported_without_examples(runs, tmp_path, monkeypatch):
+    monkeypatch.delitem(SECTIONS, "vqa")
+    assert "Where they look" not in write_report(tmp_path, "t", runs, examples=2).read_text(encoding="utf-8")
+
+
+def test_a_run_without_a_log_has_no_curves(tmp_path):
+    run = ReportRun("embedded", ("scenes-vqa",))
+    assert draw_curves([run]) is None
+    assert "Curves" not in write_report(tmp_path, "t", [run], examples=0).read_text(encoding="utf-8")
+
+
+def test_curves_have_a_line_a_seed(runs):
+    left, right = draw_curves(runs).axes
+    assert [len(left.get_lines()), len(right.get_lines())] == [3, 3]
+    assert list(right.get_lines()[2].get_ydata()) == [40, 80]
+    assert [text.get_text() for text in left.figure.legends[0].get_texts()] == ["softmax", "tvmax <&>"]
+
+
+def test_errors_say_what_to_do(make_run, tmp_path):
+    with pytest.raises(DataError, match=r"report: expected runs of one task, got no runs; name the runs of one"):
+        write_report(tmp_path, "t", [])
+    folder = make_run("never")
+    (folder / "metrics.json").unlink()
+    with pytest.raises(DataError, match=r"report: expected an evaluated run, got .*never without metrics.json"):
+        write_report(tmp_path, "t", [ReportRun("never", (folder,))])
+
+
+def test_questions_are_of_different_kinds_and_pictures():
+    data = make_scenes(split="val", count=40)
+    chosen = choose_questions(data, 6)
+    assert len({q.question_type for q in chosen}) == len({q.image_id for q in chosen}) == 6
+    assert choose_questions(data, 6) == chosen
+    assert choose_questions(data.first(2), 6) == choose_questions(data.first(2), 2)
+
+
+def test_the_truth_is_where_people_looked_before_the_region():
+    data = make_scenes(split="val", count=1)
+    question = data.questions[0]
+    assert truth_of(question).dtype == bool
+    looks = (lambda: np.array([[4.0, 0.0]]), lambda: np.array([[0.0, 1.0]]))
+    assert truth_of(replace(question, looks=looks)).tolist() == [[0.5, 0.5]]
+    assert truth_of(replace(question, region=None)) is None
