@@ -13,8 +13,8 @@ $(STAMP)-%: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$*]"
 	@touch $@
 
-demo: $(STAMP)-dev ## compare the mechanisms on embedded data and write a picture
-	$(BIN)/python examples/see_mechanisms.py --out runs/demo
+demo: $(STAMP)-dev ## compare the mechanisms on embedded data and write runs/demo/report.html
+	$(BIN)/foveate demo
 
 test: $(STAMP)-dev ## the fast tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile

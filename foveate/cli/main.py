@@ -43,6 +43,9 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "foveate.cli.demo:demo", "[--quick]", "compare attentions on embedded data and write a report, no download"
+    ),
     "train": Command(
         "foveate.cli.train:train",
         "RECIPE [field=value ...] [--data DIR] [--out DIR] [--resume]",
@@ -57,11 +60,12 @@ COMMANDS: dict[str, Command] = {
     ),
     "compare": Command(
         "foveate.cli.compare:compare",
-        "TASK --mechanisms softmax,tvmax [field=value ...]",
+        "TASK [--mechanisms softmax,tvmax] [field=value ...]",
         "train with several attentions and print one table",
         takes_fields=True,
     ),
     "answer": Command("foveate.cli.answer:answer", 'RUN IMAGE "QUESTION" [--plot PNG]', "ask a run about a picture"),
+    "caption": Command("foveate.cli.caption:caption", "RUN IMAGE [--plot PNG]", "let a run describe a picture"),
     "predict": Command(
         "foveate.cli.predict:predict", "RUN --data DIR --out JSON", "answer a split in the evaluation server's format"
     ),

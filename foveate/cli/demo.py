@@ -1,0 +1,168 @@
+"""`foveate demo`: the main job on embedded data. A trained model gets other attentions, learns a little, is judged."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from foveate.attention import MECHANISMS
+from foveate.cli.tables import print_table
+from foveate.cli.train import is_first_process
+from foveate.data.files import read_json
+from foveate.recipes import Recipe, read_run, to_config, train_recipe
+from foveate.registry import lookup
+from foveate.report import ReportRun, write_report
+from foveate.report.measures import STEP_TIME, first_rows, measure_of
+from foveate.train import Cosine, Training, fit
+from foveate.train.folder import CONFIG, run_folder
+from foveate.train.history import History
+
+STEPS, QUICK_STEPS, QUICK_PICTURES = 200, 30, 240
+RATE = 0.5  # of the rate that the run was trained with
+FOREVER = 10**6
+COMMANDS_NEXT = (
+    (
+        "train longer: the same comparison, each mechanism from the beginning and with three seeds",
+        "foveate compare vqa-mcan-scenes --mechanisms softmax,tvmax,multimodal --seeds 3",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A row of the table of demonstrations.
+
+    Attributes:
+        run: the embedded run that all start from.
+        mechanisms: compared when nobody says which.
+        quick: compared with --quick.
+    """
+
+    run: str
+    mechanisms: tuple[str, ...]
+    quick: tuple[str, ...]
+
+
+DEMOS: Mapping[str, Demo] = {
+    "vqa": Demo(
+        "scenes-vqa",
+        ("softmax", "sparsemax", "tvmax", "continuous-softmax", "continuous-sparsemax", "multimodal"),
+        ("softmax", "tvmax", "multimodal"),
+    ),
+}
+
+
+def demo(
+    *,
+    task: str = "vqa",
+    mechanisms: str | None = None,
+    steps: int | None = None,
+    quick: bool = False,
+    from_scratch: bool = False,
+    examples: int = 6,
+    out: Path | None = None,
+) -> Path:
+    """Compare attentions on Scenes, nothing to download: fine-tune from an embedded run, measure, write a report.
+
+    Every mechanism starts from the same trained softmax model and gets the same number of steps. About six minutes on
+    two cores, --quick one; started again, it goes on where it stopped.
+
+    Args:
+        task: which problem: vqa.
+        mechanisms: names with commas between; six that differ most when absent.
+        steps: of fine-tuning, 200 (30 with --quick) when absent.
+        quick: fewer mechanisms, steps and pictures.
+        from_scratch: train the softmax model too, by its recipe, instead of taking the embedded one.
+        examples: questions drawn in the report.
+        out: folder of the runs and of report.html; runs/demo when absent.
+    """
+    row = lookup("demo", task, DEMOS)
+    names = [name.strip() for name in mechanisms.split(",")] if mechanisms else row.quick if quick else row.mechanisms
+    for name in names:
+        lookup("mechanism", name, MECHANISMS)
+    folder = out or Path("runs") / ("demo" if task == "vqa" else f"demo-{task}")
+    start = _first_run(row.run, folder) if from_scratch else row.run
+    kind = "-".join(["scratch"] * from_scratch + ["quick"] * quick)
+    runs = []
+    for place, name in enumerate(names):
+        own = folder / (f"{kind}-{name}" if kind else name)
+        _say(f"{name} ({place + 1} of {len(names)}): {MECHANISMS[name].summary}")
+        _fine_tune(start, name, own, steps or (QUICK_STEPS if quick else STEPS), QUICK_PICTURES if quick else None)
+        runs.append(ReportRun(name, (own,)))
+    return _tell(task, start, runs, folder, examples)
+
+
+def _first_run(embedded: str, folder: Path) -> str:
+    """The folder of a model trained anew by the recipe of the embedded one."""
+    recipe, _ = read_run(embedded)
+    trained = folder / "scratch-first"
+    _say(f"{recipe.name}: from the beginning, {recipe.about}")
+    train_recipe(recipe, trained, resume=True)
+    return str(trained)
+
+
+def _fine_tune(start: str, mechanism: str, folder: Path, steps: int, pictures: int | None) -> None:
+    """Train on from a run with another mechanism; the words stay those of the run, whatever data is read."""
+    changes = [f"settings.mechanism={mechanism}"] + ([] if pictures is None else [f"settings.limit={pictures}"])
+    recipe, task = read_run(start, changes)
+    recipe = replace(recipe, start=str(start), training=_shortened(recipe.training, steps))
+    if _is_done(recipe, folder, task.objective):
+        _say(f"  {folder} is there already")
+        return
+    fit(task, recipe.training, folder, config=to_config(recipe), start=run_folder(start), resume=True)
+
+
+def _shortened(training: Training, steps: int) -> Training:
+    """So many steps at half the rate, measured at the end alone."""
+    optimiser = replace(training.optimiser, lr=RATE * training.optimiser.lr)
+    return replace(
+        training,
+        optimiser=optimiser,
+        schedule=Cosine(),
+        steps=steps,
+        epochs=FOREVER,
+        evaluate_every=FOREVER,
+        patience=None,
+    )
+
+
+def _is_done(recipe: Recipe, folder: Path, objective: str) -> bool:
+    """True when the folder holds this very training to its end."""
+    if not (folder / CONFIG).exists():
+        return False
+    same = read_json("demo", folder / CONFIG, "it is written by foveate demo") == to_config(recipe)
+    return same and History.load(folder, objective).has(recipe.training.steps or 0)
+
+
+def _tell(task: str, start: str, runs: Sequence[ReportRun], folder: Path, examples: int) -> Path:
+    """Print one table and write the report."""
+    steps = runs[0].opened[0].training.steps
+    known = dict.fromkeys([STEP_TIME, *(name for run in runs for name in run.numbers()[0])])
+    told = first_rows(known, runs[0].opened[1].objective)
+    rows = [(_head(name), *(measure_of(name).spread(run.values(name)) for run in runs)) for name in told]
+    print_table(f"{task} on Scenes, val, {steps} steps from {start}", ("", *(run.name for run in runs)), rows)
+    path = write_report(
+        folder,
+        f"Attention on Scenes: {', '.join(run.name for run in runs)}",
+        runs,
+        about=f"Every mechanism took over the weights of the trained model {start} and was trained for {steps} more "
+        "steps on Scenes, pictures of coloured shapes whose relevant regions are known. Few steps: read the numbers as "
+        "a first look, not as a verdict.",
+        examples=examples,
+        commands=COMMANDS_NEXT,
+        progress=True,
+    )
+    print(f"report: {path}\nlook around in the browser: foveate studio")
+    return path
+
+
+def _head(name: str) -> str:
+    told = measure_of(name)
+    return f"{told.label}, {told.unit}" if told.unit else told.label
+
+
+def _say(text: str) -> None:
+    if is_first_process():
+        print(text, file=sys.stderr)

@@ -1,0 +1,77 @@
+"""`foveate demo` in small: what it trains, prints and writes, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from foveate.cli import demo as module
+from foveate.cli.demo import DEMOS, demo
+from foveate.cli.main import main
+from foveate.train.folder import CONFIG, VOCABULARY, run_folder
+from foveate.train.history import History
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(module, "QUICK_PICTURES", 12)
+    monkeypatch.setattr(module, "QUICK_STEPS", 2)
+
+
+def test_it_fine_tunes_measures_prints_and_writes(small, tmp_path, capsys):
+    assert main(["demo", "--quick", "--mechanisms", "sparsemax,k-mca", "--examples", "1", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert "2 steps from scenes-vqa" in said.out
+    assert "components of the density" in said.out  # which only the second has
+    assert "sparsemax (1 of 2)" in said.err
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("<img") == 2  # the curves, one question
+    folder = tmp_path / "quick-k-mca"
+    config = json.loads((folder / CONFIG).read_text())
+    assert config["settings"]["mechanism"] == "k-mca"
+    assert (config["settings"]["limit"], config["start"]) == (12, "scenes-vqa")
+    assert History.load(folder, "accuracy").has(2)
+    # twelve pictures have fewer words; those of the run must stay
+    words = (run_folder("scenes-vqa") / VOCABULARY).read_text()
+    assert json.loads((folder / VOCABULARY).read_text()) == json.loads(words)
+
+
+def test_started_again_it_goes_on(small, tmp_path, capsys):
+    demo(quick=True, mechanisms="softmax", examples=0, out=tmp_path)
+    before = (tmp_path / "quick-softmax" / "model.safetensors").stat().st_mtime_ns
+    capsys.readouterr()
+    demo(quick=True, mechanisms="softmax", examples=0, out=tmp_path)
+    assert "is there already" in capsys.readouterr().err
+    assert (tmp_path / "quick-softmax" / "model.safetensors").stat().st_mtime_ns == before
+    demo(quick=True, mechanisms="softmax", steps=3, examples=0, out=tmp_path)
+    assert History.load(tmp_path / "quick-softmax", "accuracy").has(3)
+
+
+def test_from_scratch_trains_the_recipe_first(small, tmp_path, monkeypatch):
+    trained = []
+
+    def train(recipe, out, *, resume):
+        trained.append((recipe.name, recipe.start, out, resume))
+        out.symlink_to(run_folder("scenes-vqa"))
+
+    monkeypatch.setattr(module, "train_recipe", train)
+    demo(quick=True, from_scratch=True, mechanisms="softmax", examples=0, out=tmp_path)
+    assert trained == [("vqa-mcan-scenes", None, tmp_path / "scratch-first", True)]
+    assert json.loads((tmp_path / "scratch-quick-softmax" / CONFIG).read_text())["start"] == str(
+        tmp_path / "scratch-first"
+    )
+
+
+def test_names_are_checked_before_anything_is_trained(tmp_path, capsys):
+    assert main(["demo", "--task", "vqaa", "--out", str(tmp_path)]) == 2
+    assert "demo: expected a known name, got 'vqaa'; did you mean 'vqa'?" in capsys.readouterr().err
+    assert main(["demo", "--mechanisms", "softmax,tvmx", "--out", str(tmp_path)]) == 2
+    assert "did you mean 'tvmax'?" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_demonstration_has_its_run():
+    for row in DEMOS.values():
+        assert run_folder(row.run)
+        assert set(row.quick) <= set(row.mechanisms)
