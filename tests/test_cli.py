@@ -101,7 +101,7 @@ def test_misspelt_words_are_answered_with_the_nearest(
     assert not list(Path().iterdir())
 
 
-@pytest.mark.parametrize("arguments", [["train"], ["evaluate", "a", "--split"], ["compare", "toy"]])
+@pytest.mark.parametrize("arguments", [["train"], ["evaluate", "a", "--split"], ["compare"]])
 def test_missing_words_are_wrong_use(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
 
@@ -174,9 +174,10 @@ def test_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_compare_trains_each_and_prints_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "toy", "--mechanisms", "softmax, tvmax", "--seeds", "2", "epochs=1", "--hidden", "4"]
+    words += ["--finetune", "0"]
     assert main([*words, "--out", "c"]) == 0
     out = capsys.readouterr().out
-    for word in ("toy-net-points, val, 2 seed(s)", "softmax", "tvmax", "accuracy", "±", "seconds a step"):
+    for word in ("toy-net-points, val, 2 seed(s)", "softmax", "tvmax", "accuracy", "±", "time a step"):
         assert word in out
     results = json.loads(Path("c/compare.json").read_text())["results"]
     assert {name: len(runs) for name, runs in results.items()} == {"softmax": 2, "tvmax": 2}
@@ -189,9 +190,14 @@ def test_compare_can_finetune_from_the_first() -> None:
     assert (
         main(
             ["compare", "toy-net-points", "--mechanisms", "softmax,tvmax", "--finetune", "1", "epochs=2", "--out", "c"]
+            + ["--seeds", "1", "--scratch", "tvmax,softmax"]
         )
         == 0
     )
+    found = json.loads(Path("c/compare.json").read_text())["results"]
+    assert list(found) == ["softmax", "tvmax", "tvmax from scratch"]
+    assert config("c/tvmax-scratch-0")["start"] is None
+    assert config("c/tvmax-scratch-0")["training"]["epochs"] == 2
     assert config("c/softmax-0")["start"] is None
     assert config("c/softmax-0")["training"]["epochs"] == 2
     assert config("c/tvmax-0")["start"] == "c/softmax-0"

@@ -107,10 +107,12 @@ class Task(ABC):
             `__post_init__` refuses names that are in no table.
         objective: the name among `metrics().compute()` that should become as large as possible; it decides which
             weights are kept and when to stop.
+        headlines: the metrics that a short table shows, each with the head of its column.
     """
 
     Settings: ClassVar[type]
     objective: ClassVar[str]
+    headlines: ClassVar[Mapping[str, str]]
 
     @classmethod
     @abstractmethod

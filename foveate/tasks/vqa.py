@@ -93,6 +93,18 @@ class VQA(Task):
 
     Settings: ClassVar[type] = VQASettings
     objective: ClassVar[str] = "accuracy"
+    headlines: ClassVar[Mapping[str, str]] = {
+        "accuracy": "accuracy",
+        "accuracy/yes/no": "yes/no",
+        "accuracy/number": "number",
+        "accuracy/other": "other",
+        "accuracy/two-distant": "two distant",
+        "js": "JS, bits",
+        "js/two-distant": "JS, two distant",
+        "mass": "mass in region",
+        "area": "area",
+        "components": "K*",
+    }
 
     settings: VQASettings
     words: Vocabulary

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -116,6 +116,7 @@ class ToyPredictor(Predictor):
 class Toy(Task):
     Settings = ToySettings
     objective = "accuracy"
+    headlines: ClassVar = {"accuracy": "accuracy"}
 
     def __init__(self, settings: ToySettings, discs: int) -> None:
         self.settings, self.discs = settings, discs
