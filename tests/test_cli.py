@@ -187,13 +187,8 @@ def test_compare_trains_each_and_prints_one_table(capsys: pytest.CaptureFixture[
 
 
 def test_compare_can_finetune_from_the_first() -> None:
-    assert (
-        main(
-            ["compare", "toy-net-points", "--mechanisms", "softmax,tvmax", "--finetune", "1", "epochs=2", "--out", "c"]
-            + ["--seeds", "1", "--scratch", "tvmax,softmax"]
-        )
-        == 0
-    )
+    words = ["compare", "toy-net-points", "--mechanisms", "softmax,tvmax", "--finetune", "1", "epochs=2"]
+    assert main([*words, "--seeds", "1", "--scratch", "tvmax,softmax", "--out", "c"]) == 0
     found = json.loads(Path("c/compare.json").read_text())["results"]
     assert list(found) == ["softmax", "tvmax", "tvmax from scratch"]
     assert config("c/tvmax-scratch-0")["start"] is None
