@@ -1,0 +1,67 @@
+"""Small stand-ins for trained runs: pictures are their mean colour, texts the colours they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from foveate.attention import Attended
+from foveate.data.pictures import read_picture
+
+COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
+
+
+def colour_of(image: Any) -> Tensor:
+    pixels = image if isinstance(image, np.ndarray) else read_picture(image)
+    return torch.from_numpy(pixels).float().mean((0, 1)) / 255
+
+
+class Colours:
+    """Embeds pictures and texts by colour."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def embed_image(self, images: Sequence[Any]) -> Tensor:
+        self.batches.append(len(images))
+        return torch.stack([colour_of(image) for image in images])
+
+    def embed_text(self, texts: Sequence[str]) -> Tensor:
+        named = [[COLOURS[word] for word in text.split() if word in COLOURS] or [(0, 0, 0)] for text in texts]
+        return torch.stack([torch.tensor(rows).float().mean(0) / 255 for rows in named])
+
+
+class Contrary:
+    """Matches a text with the pictures whose colour is furthest from it, and counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def match(self, images: Sequence[Any], texts: Sequence[str]) -> Tensor:
+        self.asked.append((len(images), len(texts)))
+        space = Colours()
+        return -space.embed_image(images) @ space.embed_text(texts).T
+
+
+class Looking(Contrary):
+    """Looks at the upper left of four cells with every word."""
+
+    def look(self, images: Sequence[Any], texts: Sequence[str]) -> Attended:
+        weights = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(len(images), len(texts[0].split()), 4)
+        return Attended(torch.zeros(len(images), weights.shape[1], 2), weights, grid=(2, 2))
+
+
+def paint(folder: Path, shades: int = 3) -> list[str]:
+    """Pictures of each colour in several shades, and the paths in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, colour in COLOURS.items():
+        for shade in range(shades):
+            scaled = tuple(round(part * (1 - shade / 10)) for part in colour)
+            Image.new("RGB", (8, 6), scaled).save(folder / f"{name}{shade}.png")
+    return [str(path) for path in sorted(folder.resolve().glob("*.png"))]

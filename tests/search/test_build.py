@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from foveate.errors import DataError
+from foveate.search import Index, build, build_index, pictures_in, texts_in
+from tests.search.runs import Colours, paint
+
+
+def test_a_folder_becomes_an_index_and_grows_with_it(tmp_path: Path) -> None:
+    paths, run = paint(tmp_path / "photos" / "deep", shades=2), Colours()
+    assert pictures_in(tmp_path / "photos") == paths
+    built = build_index(tmp_path / "i", run, paths, run="dan", weights="abc", batch_size=3)
+    assert (built.added, built.skipped, len(built.index)) == (8, {}, 8)
+    assert run.batches == [3, 3, 2]
+    description = built.index.description
+    assert (description.kind, description.run, description.weights) == ("images", "dan", "abc")
+    assert (description.dim, description.dtype) == (3, "float16")
+    expected = run.embed_image(paths).half()
+    assert torch.equal(torch.cat([block for _, block in Index(tmp_path / "i").blocks(100)]), expected)
+    run.batches.clear()
+    more = paint(tmp_path / "photos" / "new", shades=1)
+    again = build_index(tmp_path / "i", run, [*paths, *more, *more], weights="abc", batch_size=3)
+    assert (again.added, len(again.index), run.batches) == (4, 12, [3, 1])
+    assert build_index(tmp_path / "i", run, paths, weights="abc").added == 0
+
+
+def test_what_is_embedded_is_saved_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "SAVED", 4)
+    paths = paint(tmp_path / "photos", shades=3)
+
+    class Stopping(Colours):
+        def embed_image(self, images):
+            if len(self.batches) == 4:
+                raise KeyboardInterrupt
+            return super().embed_image(images)
+
+    with pytest.raises(KeyboardInterrupt):
+        build_index(tmp_path / "i", Stopping(), paths, batch_size=2)
+    assert len(Index(tmp_path / "i")) == 8
+    assert build_index(tmp_path / "i", Colours(), paths).added == 4
+    assert [Index(tmp_path / "i").name(n) for n in range(12)] == paths
+
+
+def test_unreadable_pictures_are_left_out_and_told(tmp_path: Path) -> None:
+    paths = paint(tmp_path / "photos", shades=1)
+    Path(paths[1]).write_bytes(b"no picture")
+    built = build_index(tmp_path / "i", Colours(), paths)
+    assert list(built.skipped) == [paths[1]]
+    assert "expected a whole picture" in built.skipped[paths[1]]
+    assert (built.added, len(built.index)) == (3, 3)
+    for path in paths:
+        Path(path).write_bytes(b"no picture")
+    with pytest.raises(
+        DataError, match=r"index: expected images to put into .*, got none that can be read; open_picture"
+    ):
+        build_index(tmp_path / "j", Colours(), paths)
+    assert not (tmp_path / "j").exists()
+
+
+def test_texts(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("\ufeffa red thing\n\n  a blue thing \na red thing\n", encoding="utf-8")
+    texts = texts_in(tmp_path / "t.txt")
+    assert texts == ["a red thing", "a blue thing", "a red thing"]
+    built = build_index(tmp_path / "i", Colours(), texts, kind="texts", dtype="float32")
+    assert (built.added, built.index.description.kind, built.index.description.dtype) == (2, "texts", "float32")
+    assert built.index.vector(1).tolist() == [0, 0, 1]
+    assert build_index(tmp_path / "i", Colours(), ["green"], kind="texts").index.description.dtype == "float32"
+
+
+def test_refusals(tmp_path: Path) -> None:
+    paths = paint(tmp_path / "photos", shades=1)
+    build_index(tmp_path / "i", Colours(), paths, weights="abc", run="runs/dan")
+    with pytest.raises(
+        DataError, match=r"index: expected weights = 'abc' as in .*, got 'x'; use the run 'runs/dan' with"
+    ):
+        build_index(tmp_path / "i", Colours(), paths, weights="x")
+    with pytest.raises(DataError, match="index: expected kind = 'images' as in"):
+        build_index(tmp_path / "i", Colours(), ["a"], kind="texts", weights="abc")
+    with pytest.raises(DataError, match="index: expected dtype = 'float16' as in"):
+        build_index(tmp_path / "i", Colours(), paths, weights="abc", dtype="float32")
+    with pytest.raises(ValueError, match="build_index: expected batch_size >= 1, got 0"):
+        build_index(tmp_path / "i", Colours(), paths, batch_size=0)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"index: expected pictures \(.bmp, .* in .*, got none; check the folder"):
+        pictures_in(tmp_path / "empty")
+    with pytest.raises(DataError, match=r"index: expected the folder .* got nothing there"):
+        pictures_in(tmp_path / "nothing")
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(DataError, match=r"index: expected one text a line in .*, got none"):
+        texts_in(tmp_path / "empty.txt")
+    (tmp_path / "latin.txt").write_bytes("Mädchen".encode("latin-1"))
+    with pytest.raises(DataError, match="index: expected a text file in UTF-8, got"):
+        texts_in(tmp_path / "latin.txt")

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from foveate.errors import DataError
+from foveate.search import Index, build_index, search_by_image, search_by_text
+from tests.search.runs import COLOURS, Colours, Contrary, Looking, paint
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Index:
+    return build_index(tmp_path / "i", Colours(), paint(tmp_path / "photos", shades=10), dtype="float32").index
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Index:
+    return build_index(tmp_path / "t", Colours(), [f"a {name} thing" for name in COLOURS], kind="texts").index
+
+
+def names(found: list) -> list[str]:
+    return [Path(one.name).stem for one in found]
+
+
+def test_pictures_by_text(pictures: Index) -> None:
+    found = search_by_text(pictures, "something blue", Colours(), top=3)
+    assert names(found) == ["blue0", "white0", "blue1"]
+    assert found[0].score == found[0].nearness == pytest.approx(1)
+    assert found[0].attention is None
+
+
+def test_texts_by_picture(texts: Index) -> None:
+    green = np.zeros((4, 4, 3), np.uint8)
+    green[..., 1] = 200
+    green[..., 0] = 30
+    found = search_by_image(texts, green, Colours(), top=4)
+    assert [one.name for one in found] == ["a white thing", "a green thing", "a red thing", "a blue thing"]
+
+
+def test_the_same_kind_by_nearness(pictures: Index, texts: Index) -> None:
+    assert names(search_by_image(pictures, np.array([[[0, 9, 90]]], np.uint8), Colours(), top=2)) == ["white0", "blue0"]
+    assert search_by_text(texts, "red", Colours(), top=1)[0].name == "a red thing"
+    for search, index, query in ((search_by_image, pictures, pictures.name(0)), (search_by_text, texts, "red")):
+        with pytest.raises(
+            DataError, match="search: expected pictures to be ranked by a text or texts by a picture, got"
+        ):
+            search(index, query, Colours(), reranker=Contrary())  # type: ignore[operator]
+
+
+def test_the_first_are_ranked_again(pictures: Index) -> None:
+    plain = search_by_text(pictures, "blue", Colours(), top=40)
+    matcher = Contrary()
+    again = search_by_text(pictures, "blue", Colours(), top=40, reranker=matcher, first=35)
+    assert matcher.asked == [(32, 1), (3, 1)]
+    scores = [one.score for one in again[:35]]
+    assert scores == sorted(scores, reverse=True)
+    assert {one.name for one in again[:35]} == {one.name for one in plain[:35]}
+    assert [one.name for one in again[35:]] == [one.name for one in plain[35:]]
+    assert again[0].score == pytest.approx(-again[0].nearness, abs=1e-6)
+    assert again[0].nearness == min(one.nearness for one in plain[:35])
+    few = search_by_text(pictures, "blue", Colours(), top=2, reranker=Contrary(), first=5)
+    assert {one.name for one in few} <= {one.name for one in plain[:5]}
+    assert len(few) == 2
+
+
+def test_texts_are_ranked_again_too(texts: Index) -> None:
+    matcher = Contrary()
+    found = search_by_image(texts, np.full((2, 2, 3), 255, np.uint8), Colours(), reranker=matcher)
+    assert matcher.asked == [(1, 4)]
+    assert found[-1].name == "a white thing"
+
+
+def test_equal_scores_stay_in_the_order_of_nearness(pictures: Index) -> None:
+    class Alike(Contrary):
+        def match(self, images, texts):
+            return torch.zeros(len(images), len(texts))
+
+    plain = search_by_text(pictures, "blue", Colours(), top=5)
+    again = search_by_text(pictures, "blue", Colours(), top=5, reranker=Alike())
+    assert names(again) == names(plain)
+
+
+def test_attention_of_what_is_returned(pictures: Index, texts: Index) -> None:
+    found = search_by_text(pictures, "a blue thing", Colours(), top=2, reranker=Looking(), first=10)
+    for one in found:
+        assert one.attention is not None
+        assert one.attention.weights.shape == (1, 3, 4)
+        assert one.attention.map()[0, 0].tolist() == [[1, 0], [0, 0]]
+    assert search_by_text(pictures, "blue", Colours(), top=1, reranker=Contrary())[0].attention is None
+    assert search_by_image(texts, pictures.name(0), Colours(), top=1, reranker=Looking())[0].attention is not None
+
+
+def test_refusals(pictures: Index) -> None:
+    class Silent(Contrary):
+        def match(self, images, texts):
+            return torch.full((len(images), len(texts)), torch.nan)
+
+    with pytest.raises(DataError, match="search: expected one score for each of 7 candidates, got 7 or NaN; check the"):
+        search_by_text(pictures, "blue", Colours(), reranker=Silent(), first=7, top=3)
+    with pytest.raises(ValueError, match="search: expected first >= 1, got 0; 100 is a good start"):
+        search_by_text(pictures, "blue", Colours(), first=0)
+    with pytest.raises(ValueError, match="search: expected top >= 1, got 0; 10 is usual"):
+        search_by_text(pictures, "blue", Colours(), top=0, reranker=Contrary())
