@@ -1,4 +1,4 @@
-"""r-DAN against its equations, written out one location at a time."""
+"""r-DAN and m-DAN against their equations, written out one location at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 from foveate.attention import mechanism
 from foveate.data.features import ImageFeatures
 from foveate.encoders import StoredFeatures, TextEncoder
-from foveate.models import ReasoningDAN
+from foveate.models import MatchingDAN, ReasoningDAN
 
 
 def tiny(attend: str = "softmax", attend_words: str = "softmax", steps: int = 2, dropout: float = 0.0) -> ReasoningDAN:
@@ -113,3 +113,55 @@ def test_drops_in_training_only() -> None:
     assert not torch.equal(model(*given).scores, model(*given).scores)
     model.eval()
     assert torch.equal(model(*given).scores, model(*given).scores)
+
+
+def matching(attend: str = "softmax", steps: int = 2, dropout: float = 0.0) -> MatchingDAN:
+    torch.manual_seed(0)
+    text = TextEncoder(20, word_dim=6, hidden=8, directions="sum")
+    parts = mechanism(attend), mechanism("softmax")
+    return MatchingDAN(text, StoredFeatures(10), *parts, steps=steps, dropout=dropout)
+
+
+def slow_similarity(model: MatchingDAN, v: list[torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    forward, backward = model.text.recurrent(model.text.words(tokens)[None])[0][0].chunk(2, -1)
+    u = list(forward + backward)
+    vk = m_v = torch.tanh(matrix(model.first_look, sum(v) / len(v)))  # 13
+    uk = m_u = sum(u) / len(u)  # 14
+    s = vk @ uk  # 18
+    for look, embed, read in zip(model.looks, model.embeds, model.reads, strict=True):
+        vk = torch.tanh(matrix(embed, attention(look, v, m_v)))  # 6
+        uk = attention(read, u, m_u)  # 10
+        m_v, m_u = m_v + vk, m_u + uk  # 16-17
+        s = s + vk @ uk  # 19
+    return s
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_matching_follows_equations_16_to_22(steps: int) -> None:
+    model, (features, tokens, mask) = matching(steps=steps).eval(), inputs()
+    scores = model(features, tokens, mask)
+    seen, read = model.embed_image(features), model.embed_text(tokens, mask)
+    torch.testing.assert_close(scores, seen.values[:, 0] @ read.values[:, 0].T)
+    assert seen.values.shape == read.values.shape == (3, 1, 8 * (steps + 1))
+    for i in range(3):
+        v = list(features.values[i, : int(features.mask[i].sum())])
+        for c in range(3):
+            slow = slow_similarity(model, v, tokens[c, : int(mask[c].sum())])
+            torch.testing.assert_close(scores[i, c], slow, rtol=1e-4, atol=1e-5)
+
+
+def test_matching_returns_every_attention() -> None:
+    model, (features, tokens, mask) = matching("tvmax", steps=3).eval(), inputs()
+    assert [tuple(a.weights.shape) for a in model.embed_image(features).looks] == [(3, 6)] * 3
+    assert [tuple(a.weights.shape) for a in model.embed_text(tokens, mask).looks] == [(3, 7)] * 3
+    other = matching(steps=3).eval()
+    assert not torch.allclose(
+        other.embed_image(features).looks[0].weights, model.embed_image(features).looks[0].weights
+    )
+
+
+def test_matching_drops_in_training_only() -> None:
+    model, given = matching(dropout=0.5), inputs()
+    assert not torch.equal(model(*given), model(*given))
+    model.eval()
+    assert torch.equal(model(*given), model(*given))
