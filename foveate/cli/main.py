@@ -72,6 +72,12 @@ COMMANDS: dict[str, Command] = {
     "list": Command("foveate.cli.list:list_tables", "[TABLE]", "what there is: transforms, mechanisms, recipes, ..."),
     "scenes": Command("foveate.cli.scenes:scenes", "[OUT] [--show PNG]", "make the embedded dataset and look at it"),
     "extract": Command("foveate.cli.extract:extract", "ENCODER IMAGES OUT", "encode pictures into a feature store"),
+    "index": Command("foveate.cli.index:index", "RUN IMAGES OUT", "embed pictures into an index to search"),
+    "search": Command(
+        "foveate.cli.search:search",
+        'INDEX "TEXT" | IMAGE [--top N] [--rerank RUN] [--plot PNG]',
+        "find the pictures that a text describes, or the reverse",
+    ),
     "import": Command(
         "foveate.cli.extract:import_precomputed", "FORMAT SOURCE OUT", "take over features that others published"
     ),

@@ -121,7 +121,7 @@ def _embedded(
 
     names: list[str] = []
     vectors: list[Tensor] = []
-    with tqdm(total=len(items), unit=kind.removesuffix("s"), desc="index", disable=not progress) as bar:
+    with tqdm(total=len(items), unit=kind.removesuffix("s"), desc="index", disable=None if progress else True) as bar:
         for batch in _batches(items, batch_size):
             readable, read = _read(batch, kind, skipped)
             if readable:
