@@ -1,6 +1,7 @@
 """Losses: scalars, summed over the batch."""
 
 from foveate.losses.answers import answer_bce, answer_cross_entropy
+from foveate.losses.captions import word_cross_entropy
 from foveate.losses.guidance import js_guidance, kl_guidance
 from foveate.losses.loss import Loss
 
@@ -11,4 +12,4 @@ LOSSES: dict[str, Loss] = {
     "js": Loss(js_guidance, reads="maps"),
 }
 
-__all__ = ["LOSSES", "Loss", "answer_bce", "answer_cross_entropy", "js_guidance", "kl_guidance"]
+__all__ = ["LOSSES", "Loss", "answer_bce", "answer_cross_entropy", "js_guidance", "kl_guidance", "word_cross_entropy"]

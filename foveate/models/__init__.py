@@ -1,8 +1,6 @@
 """Models: built from encoders and attentions, each returns its outputs and every attention by name."""
 
 from foveate.models.answering import Answered
-from foveate.models.captioner import Captioned, Captioner
-from foveate.models.decoding import Decoded, beam_search, sample_words
 from foveate.models.bfan import BFAN
 from foveate.models.captioner import Captioned, Captioner
 from foveate.models.dan import MatchingDAN, ReasoningDAN

@@ -1,8 +1,9 @@
 """Tasks: how a batch becomes a loss, a prediction, a metric; and the table of them."""
 
+from foveate.tasks.captioning import Captioning
 from foveate.tasks.task import Examples, Loss, Metrics, Predictor, Task
 from foveate.tasks.vqa import VQA
 
-TASKS: dict[str, type[Task]] = {"vqa": VQA}
+TASKS: dict[str, type[Task]] = {"vqa": VQA, "captioning": Captioning}
 
-__all__ = ["TASKS", "VQA", "Examples", "Loss", "Metrics", "Predictor", "Task"]
+__all__ = ["TASKS", "VQA", "Captioning", "Examples", "Loss", "Metrics", "Predictor", "Task"]

@@ -49,11 +49,26 @@ def _phrases(rows: range) -> Batch:
     return (weights, phrases, (2, 3)), {}
 
 
+def _captions(rows: range) -> Batch:
+    said = ["a red star", "a disc", "a red red star", "two discs", "", "a star and a disc"]
+    people = [[f"A red star and {i} discs.", "One star."] for i in range(6)]
+    things = [[("star",), ("disc", "circle")] if i % 2 else [] for i in range(6)]
+    return ([f"p{i}" for i in rows], [said[i] for i in rows], [people[i] for i in rows], [things[i] for i in rows]), {}
+
+
+def _word_looks(rows: range) -> Batch:
+    maps = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0)).relu()
+    mask = torch.arange(4)[None] < torch.tensor([4, 3, 2, 1, 0, 4])[:, None]
+    return (maps[rows.start : rows.stop], mask[rows.start : rows.stop]), {}
+
+
 EXAMPLES: dict[str, Callable[[range], Batch]] = {
     "answers": _answers,
+    "captions": _captions,
     "grounding": _phrases,
     "looks": _looks,
     "retrieval": _ranks,
+    "word looks": _word_looks,
 }
 
 

@@ -115,7 +115,8 @@ def test_takes_every_attention_and_every_parameter_gets_a_gradient(attend: str) 
     assert found.image.map(5, 5).shape == (2, 3, 5, 5)
     nn.functional.cross_entropy(found.scores, torch.arange(4)).backward()
     for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
         assert parameter.grad.any(), name
 
 
