@@ -70,6 +70,7 @@ COMMANDS: dict[str, Command] = {
         "foveate.cli.predict:predict", "RUN --data DIR --out JSON", "answer a split in the evaluation server's format"
     ),
     "list": Command("foveate.cli.list:list_tables", "[TABLE]", "what there is: transforms, mechanisms, recipes, ..."),
+    "studio": Command("foveate.cli.studio:studio", "[--port P]", "a web page: ask, play with mechanisms, see results"),
     "scenes": Command("foveate.cli.scenes:scenes", "[OUT] [--show PNG]", "make the embedded dataset and look at it"),
     "extract": Command("foveate.cli.extract:extract", "ENCODER IMAGES OUT", "encode pictures into a feature store"),
     "index": Command("foveate.cli.index:index", "RUN IMAGES OUT", "embed pictures into an index to search"),

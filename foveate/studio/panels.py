@@ -1,0 +1,128 @@
+"""Maps as HTML: the picture, the colours of `foveate.plot` over it, ellipses and edges as lines; milliseconds a map."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping
+from html import escape
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foveate.attention import Attended
+from foveate.ops.density import Density
+from foveate.plot.canvas import heat_colours, heat_scale
+from foveate.plot.layers import smooth
+from foveate.plot.looks import heat, is_several, is_sparse, numbers, pick
+
+LEVELS = (0.5, 0.95)  # of a component's mass inside its ellipses
+SIDE = 100  # units of the drawing
+
+
+def data_address(pixels: np.ndarray, kind: str = "PNG") -> str:
+    """Pixels as an address that holds the whole picture."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, compress_level=1)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def draw_panels(
+    pixels: np.ndarray | None, looks: Mapping[str, Attended], truth: np.ndarray | None = None, note: str = ""
+) -> str:
+    """Several attentions to one picture side by side, in the same colours, as HTML.
+
+    Args:
+        pixels: (h, w, 3) uint8, or None to draw without a picture.
+        looks: of batch size one, by title.
+        truth: (h, w) booleans, drawn as a panel of its own and compared with each map.
+        note: below all.
+
+    >>> seen = Attended(torch.zeros(1, 1), torch.full((1, 4), 0.25), grid=(2, 2))
+    >>> draw_panels(None, {"<even>": seen}).count("&lt;even&gt;")
+    2
+    """
+    picked = {title: pick("panels", seen) for title, seen in looks.items()}
+    shown = {title: heat(one, cells=False) for title, one in picked.items()}
+    top = max((float(values.max()) for values in shown.values()), default=1.0)
+    behind = "" if pixels is None else _picture(_pale(pixels))
+    ratio = 1.0 if pixels is None else pixels.shape[1] / pixels.shape[0]
+    region = None if truth is None else torch.from_numpy(np.ascontiguousarray(truth))
+    parts = [] if pixels is None else [_panel("picture", _picture(pixels), "", ratio)]
+    for title, one in picked.items():
+        layers = behind + _heat(shown[title], top, is_grid=one.density is None) + _lines(one)
+        parts.append(_panel(title, layers, numbers(one, region), ratio))
+    if region is not None:
+        share = region.float().mean()
+        inside = region.float() / share.clamp_min(1e-9)
+        parts.append(
+            _panel("true region", behind + _heat(inside, top, is_grid=False), f"area {100 * share:.0f} %", ratio)
+        )
+    scale = f'<p class="fv-note">darkest: {top:.3g} times the even share. {escape(note)}</p>'
+    return f'<div class="fv-panels">{"".join(parts)}</div>{scale}'
+
+
+def _panel(title: str, layers: str, below: str, ratio: float) -> str:
+    label = escape(f"{title}, {below}" if below else title)
+    return (
+        f'<figure class="fv-panel"><figcaption>{escape(title)}</figcaption>'
+        f'<div class="fv-stack" style="aspect-ratio:{ratio:.4f}" role="img" aria-label="{label}">{layers}</div>'
+        f"<small>{escape(below)}&nbsp;</small></figure>"
+    )
+
+
+def _picture(pixels: np.ndarray) -> str:
+    return f'<img alt="" src="{data_address(pixels)}">'
+
+
+def _pale(pixels: np.ndarray) -> np.ndarray:
+    """In light greys, so that the colours above it can be read."""
+    grey = 0.52 * 255 + 0.46 * (pixels.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32))
+    return np.repeat(grey.astype(np.uint8)[..., None], 3, axis=-1)
+
+
+def _heat(values: Tensor, top: float, *, is_grid: bool) -> str:
+    fine = (smooth(values) if is_grid else values).numpy()
+    colours = heat_colours()(heat_scale(top)(fine), bytes=True)
+    return f'<img alt="" src="{data_address(colours)}">'
+
+
+def _lines(one: Attended) -> str:
+    """Ellipses of a density, or the edge of the cells that sparse weights use."""
+    if one.density is not None:
+        return _svg(_ellipses(one.density))
+    support = (one.map()[0] > 0).numpy()
+    return "" if support.all() or not support.any() else _svg(f'<path class="fv-edge" d="{_edges(support)}"/>')
+
+
+def _svg(inside: str) -> str:
+    return f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" aria-hidden="true">{inside}</svg>'
+
+
+def _ellipses(density: Density) -> str:
+    """Around half and 95 % of each component; the edge of the support thick where there is one."""
+    several, drawn = is_several(density), []
+    levels = [(level, "fv-part" if several and level == 0.5 else "fv-line") for level in LEVELS]
+    for level, kind in [*levels, *([(1.0, "fv-edge")] if is_sparse(density) else [])]:
+        each = density.ellipses(level)
+        rows = zip(each.centre.tolist(), each.radii.tolist(), each.angle.tolist(), each.weight.tolist(), strict=True)
+        for (x, y), (along, beside), angle, weight in rows:
+            if weight > 0:
+                turn = f"translate({SIDE * x:.2f} {SIDE * y:.2f}) rotate({np.degrees(angle):.2f})"
+                drawn.append(
+                    f'<ellipse class="{kind}" rx="{SIDE * along:.2f}" ry="{SIDE * beside:.2f}" transform="{turn}"/>'
+                )
+    return "".join(drawn)
+
+
+def _edges(inside: np.ndarray) -> str:
+    """The path around the cells of a region, along their edges."""
+    H, W = inside.shape
+    padded = np.pad(inside, 1)
+    down, across = np.nonzero(padded[:-1, 1:-1] != padded[1:, 1:-1]), np.nonzero(padded[1:-1, :-1] != padded[1:-1, 1:])
+    x, y = SIDE / W, SIDE / H
+    lines = [f"M{j * x:.2f} {i * y:.2f}h{x:.2f}" for i, j in zip(*down, strict=True)]
+    return "".join(lines + [f"M{j * x:.2f} {i * y:.2f}v{y:.2f}" for i, j in zip(*across, strict=True)])
