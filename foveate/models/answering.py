@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -17,6 +17,25 @@ ImageEncoder: TypeAlias = PictureEncoder | StoredFeatures
 
 
 @dataclass(frozen=True)
+class Reading:
+    """The last attention to the picture taken apart, so that an answer can be made from other parts of the picture.
+
+    Attributes:
+        question: (B, D) what the question came to.
+        scores: (B, N) of the locations, before the transform.
+        values: (B, N, V) of the locations.
+        mask: (B, N) True where a location counts; None when all do.
+        answer: (B, A) scores of the answers from questions (B, D) and contexts (B, V).
+    """
+
+    question: Tensor
+    scores: Tensor
+    values: Tensor
+    mask: Tensor | None
+    answer: Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
 class Answered:
     """What a model that answers questions returns.
 
@@ -24,12 +43,14 @@ class Answered:
         scores: (B, A) one score an answer.
         image: attention over the picture, one a step; the last one is read for the answer.
         question: attention over the words, one a step.
+        reading: the last step taken apart.
         layers: attention inside the model by name, one a layer, for models that have some.
     """
 
     scores: Tensor
     image: tuple[Attended, ...]
     question: tuple[Attended, ...]
+    reading: Reading
     layers: Mapping[str, tuple[Attended, ...]] = field(default_factory=dict)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
 from foveate.attention import Attended, Grid
 from foveate.encoders import TextEncoder
 from foveate.encoders.images import ImageFeatures
-from foveate.models.answering import Answered, ImageEncoder, of_questions
+from foveate.models.answering import Answered, ImageEncoder, Reading, of_questions
 from foveate.models.matching import Fragments, InnerProduct
 
 
@@ -80,13 +83,25 @@ class ReasoningDAN(nn.Module):
         words = self.dropout(self.text(tokens, mask).states)
         memory = self.first_look(masked_mean(seen.values, seen.mask)).tanh() * masked_mean(words, mask)
         images, questions = [], []
-        for look, embed, read in zip(self.looks, self.embeds, self.reads, strict=True):
-            image = look(seen.values, memory, seen.grid, seen.mask)
+        for step, (module, read) in enumerate(zip(self.looks, self.reads, strict=True)):
+            look = cast(GuidedAttention, module)
+            scores = look.score(seen.values, memory)
+            image = look.attend(scores, seen.values, grid=seen.grid, mask=seen.mask)
             question = read(words, memory, None, mask)
-            memory = memory + embed(image.context).tanh() * question.context
+            remember = partial(self.remember, step, memory)
+            memory = remember(question.context, image.context)
             images.append(image)
             questions.append(question)
-        return Answered(self.answers(self.dropout(memory)), tuple(images), tuple(questions))
+        reading = Reading(question.context, scores, seen.values, seen.mask, lambda *read: self.answer(remember(*read)))
+        return Answered(self.answer(memory), tuple(images), tuple(questions), reading)
+
+    def remember(self, step: int, memory: Tensor, question: Tensor, context: Tensor) -> Tensor:
+        """The memory (B, D) after a step, from the memory before, what was read (B, D) and what was seen (B, V)."""
+        return memory + self.embeds[step](context).tanh() * question
+
+    def answer(self, memory: Tensor) -> Tensor:
+        """(B, A) scores of the answers, from the last memory (B, D)."""
+        return self.answers(self.dropout(memory))
 
 
 class MatchingDAN(nn.Module):
@@ -183,8 +198,12 @@ class GuidedAttention(nn.Module):
 
     def forward(self, values: Tensor, memory: Tensor, grid: Grid | None, mask: Tensor | None) -> Attended:
         """Attend to values (B, N, dim) with a memory (B, hidden)."""
+        return self.attend(self.score(values, memory), values, grid=grid, mask=mask)
+
+    def score(self, values: Tensor, memory: Tensor) -> Tensor:
+        """(B, N) scores of values (B, N, dim), given a memory (B, hidden)."""
         hidden = self.locations(values).tanh() * self.memory(memory).tanh()[:, None]
-        return self.attend(self.scores(self.dropout(hidden)).squeeze(-1), values, grid=grid, mask=mask)
+        return self.scores(self.dropout(hidden)).squeeze(-1)
 
 
 def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from foveate.attention import Attended, Grid, MultiheadAttention, mechanism
 from foveate.encoders import TextEncoder
 from foveate.encoders.images import ImageFeatures
-from foveate.models.answering import Answered, ImageEncoder, of_questions
+from foveate.models.answering import Answered, ImageEncoder, Reading, of_questions
 
 EPS = 1e-6
 
@@ -89,14 +89,21 @@ class MCAN(nn.Module):
         for layer in self.decoder:
             x, both = layer(x, y, grid=seen.grid, mask=seen.mask, words=mask)
             looks.append(both)
-        u, question = self.flat_question(y, None, mask)
-        v, image = self.flat_image(x, seen.grid, seen.mask)
+        words = self.flat_question(y, None, mask)
+        u = self.flat_question.out(words.attended.context)
+        look = self.flat_image(x, seen.grid, seen.mask)
         layers = {
             "question": tuple(inner),
             "image": tuple(both.itself for both in looks),
             "guided": tuple(both.words for both in looks),
         }
-        return Answered(self.answers(self.norm(u + v)), (image,), (question,), layers)
+        reading = Reading(u, look.scores, x, seen.mask, self.answer)
+        scores = self.answer(u, look.attended.context)
+        return Answered(scores, (look.attended,), (words.attended,), reading, layers)
+
+    def answer(self, question: Tensor, context: Tensor) -> Tensor:
+        """(B, A) scores of the answers, from what the question came to (B, 2 D) and what was seen (B, D)."""
+        return self.answers(self.norm(question + self.flat_image.out(context)))
 
 
 class EncoderLayer(nn.Module):
@@ -162,8 +169,16 @@ class FeedForward(nn.Sequential):
         super().__init__(nn.Linear(dim, 4 * dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(4 * dim, dim))
 
 
+@dataclass(frozen=True)
+class Pooled:
+    """The scores (B, N) of the locations, and the attention that they gave."""
+
+    scores: Tensor
+    attended: Attended
+
+
 class AttentionPooling(nn.Module):
-    """One vector of many: a small network gives each location a score, attention reads them, Linear to 2 D.
+    """One vector of many: a small network gives each location a score, attention reads them, Linear `out` to 2 D.
 
     flat(x) = W attend(w₂ᵀ relu(W₁ x), x)
     """
@@ -174,7 +189,7 @@ class AttentionPooling(nn.Module):
         self.attend = attend
         self.out = nn.Linear(dim, 2 * dim)
 
-    def forward(self, x: Tensor, grid: Grid | None, mask: Tensor | None) -> tuple[Tensor, Attended]:
-        """(B, 2 D) from x (B, N, D), and where it looked."""
-        attended = self.attend(self.scores(x).squeeze(-1), x, grid=grid, mask=mask)
-        return self.out(attended.context), attended
+    def forward(self, x: Tensor, grid: Grid | None, mask: Tensor | None) -> Pooled:
+        """Attend to x (B, N, D); `out` of the context is flat(x)."""
+        scores = self.scores(x).squeeze(-1)
+        return Pooled(scores, self.attend(scores, x, grid=grid, mask=mask))

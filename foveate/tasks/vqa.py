@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -25,6 +25,7 @@ from foveate.ops.density import Density
 from foveate.tasks.examples import load_split
 from foveate.tasks.pictures import encoder_input
 from foveate.tasks.task import Loss, Metrics, Task
+from foveate.tasks.vqa_constraints import answer_resourcing, answer_swapping
 from foveate.tasks.vqa_data import QuestionExamples, VQABatch, VQAExample, collate
 from foveate.tasks.vqa_predictor import VQAPredictor
 from foveate.tasks.vqa_settings import VQASettings
@@ -182,13 +183,21 @@ class VQA(Task):
         return collate(examples, self.words, self.answers, self.settings.max_tokens)
 
     def loss(self, model: nn.Module, batch: VQABatch) -> Loss:
-        """The loss of the answers, and of guidance where that is chosen and the truth known."""
-        answered = self.run(model, batch)
-        total = LOSSES[self.settings.loss].function(answered.scores, batch.targets)
-        parts = {"answers": total}
-        if self.settings.guidance:
+        """The loss of the answers, and what is chosen of guidance and of the constraints, each with its weight."""
+        chosen, answered = self.settings, self.run(model, batch)
+        parts = {"answers": LOSSES[chosen.loss].function(answered.scores, batch.targets)}
+        weights = {"answers": 1.0, "guidance": chosen.guidance, "ccr": chosen.ccr, "ccs": chosen.ccs}
+        if chosen.guidance:
             parts["guidance"] = self._guidance(answered, batch.target_map())
-            total = total + self.settings.guidance * parts["guidance"]
+        seen = answered.image[-1]
+        if chosen.ccr:
+            parts["ccr"] = answer_resourcing(answered.reading, seen.weights, batch.targets, margin=chosen.ccr_margin)
+        if chosen.ccs:
+            texts = _numbers(question.text for question in batch.questions).to(batch.index.device)
+            parts["ccs"] = answer_swapping(
+                answered.reading, seen.context, batch.targets, texts, batch.index, margin=chosen.ccs_margin
+            )
+        total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
         return Loss(total, len(batch.questions), parts)
 
     def _guidance(self, answered: Answered, target: Tensor | None) -> Tensor:
@@ -218,3 +227,9 @@ class VQA(Task):
     def predictor(self, model: nn.Module) -> VQAPredictor:
         """The model that answers people's questions."""
         return VQAPredictor(self, model)
+
+
+def _numbers(texts: Iterable[str]) -> Tensor:
+    """A number a text, the same for the same text."""
+    known: dict[str, int] = {}
+    return torch.tensor([known.setdefault(text, len(known)) for text in texts])

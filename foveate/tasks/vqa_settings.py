@@ -70,6 +70,8 @@ class VQASettings:
         loss: "bce" over every answer, or "cross-entropy" over the softmax of them.
         guidance: weight of the loss that pulls attention towards the true region or people's maps; 0 leaves it free.
         guidance_loss: which one, "kl" or "js".
+        ccr, ccs: weights of the contrastive constraints on what is looked at, see `vqa_constraints`; 0 leaves them out.
+        ccr_margin, ccs_margin: their margins, in probability of the right answers.
         word_dim: size of a word vector.
         words: where word vectors come from: "glove" or a text file; None starts at random.
         max_tokens: words of a question that are read.
@@ -93,6 +95,10 @@ class VQASettings:
     loss: Literal["bce", "cross-entropy"] = "bce"
     guidance: float = 0.0
     guidance_loss: Literal["kl", "js"] = "kl"
+    ccr: float = 0.0
+    ccs: float = 0.0
+    ccr_margin: float = 0.2
+    ccs_margin: float = 0.2
     word_dim: int = 300
     words: str | None = None
     max_tokens: int = 14
