@@ -25,7 +25,7 @@ from foveate.data.scenes.people import poll, spellings
 from foveate.data.scenes.world import VALUES, Key, make_scene
 from foveate.errors import DataError, UnknownName
 
-FINGERPRINTS = {"train": "d0d76d6778a4b781", "val": "f27a805410af186c", "test": "6dd802a58a40e564"}
+FINGERPRINTS = {"train": "500c891e77093461", "val": "5e7fd7f091fdad41", "test": "bf196aedcb177807"}
 PIXELS = {"train": "fd36a5f3df5c545e", "val": "c5a9aaa5f86a7cea", "test": "cba5bdb9dcf7d2c2"}
 
 
@@ -364,3 +364,9 @@ def test_summary_counts():
     data = make_scenes(split="val", count=20)
     assert f"20 pictures, {len(data.questions)} questions" in summary(data)
     assert data.fingerprint() in summary(data)
+
+
+def test_places_tell_things_apart(data):
+    placed = [q for q in data.questions if re.search(r" (half|side)\b", q.text) and q.question_type != "place"]
+    assert {q.question_type for q in placed} == {"colour", "shape", "texture", "size"}
+    assert 0.2 < len(placed) / sum(q.answer_type == "other" for q in data.questions) < 0.4

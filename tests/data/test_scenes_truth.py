@@ -62,9 +62,22 @@ def fitting(things: tuple[Object, ...], wanted: dict[str, str]) -> list[Object]:
 def the(things: tuple[Object, ...], phrase: str) -> Object:
     """The one thing that the phrase refers to."""
     assert phrase.startswith("the "), phrase
-    found = fitting(things, described(phrase))
+    noun, _, half = re.fullmatch(r"(.+?)( (?:on|in) the (\w+) (?:side|half))?", phrase).groups()
+    found = fitting(things, described(noun))
+    if half:
+        assert len(found) > 1, f"{phrase!r} needs no place"
+        found = [thing for thing in found if inside(thing, half) > 0]
     assert len(found) == 1, f"{phrase!r} fits {len(found)}"
     return found[0]
+
+
+def inside(thing: Object, half: str) -> float:
+    """How far the thing lies in a half of the picture; decided by more than a few pixels."""
+    assert half in {"left", "right", "upper", "top", "lower", "bottom"}
+    x, y = thing.box.centre
+    away = {"left": 0.5 - x, "right": x - 0.5, "upper": 0.5 - y, "top": 0.5 - y}.get(half, y - 0.5)
+    assert abs(away) > 6 / 112
+    return away
 
 
 def ahead(a: Object, b: Object, direction: tuple[int, int]) -> float:
@@ -141,11 +154,7 @@ def place(things, text):
         text,
     )
     thing = the(things, found[1])
-    x, y = thing.box.centre
-    away = {"left": 0.5 - x, "right": x - 0.5, "upper": 0.5 - y, "top": 0.5 - y}.get(found[2], y - 0.5)
-    assert found[2] in {"left", "right", "upper", "top", "lower", "bottom"}
-    assert abs(away) > 6 / 112
-    return yes(away > 0), [thing]
+    return yes(inside(thing, found[2]) > 0), [thing]
 
 
 def more(things, text):
@@ -170,7 +179,7 @@ def query(things, text):
     )
     asked, phrase = next(m.groups() for m in (re.fullmatch(form, text) for form in forms) if m)
     thing, kind = the(things, phrase), KIND_OF_WORD.get(asked, "size")
-    assert kind not in described(phrase)
+    assert kind not in described(re.sub(r" (?:on|in) the .+", "", phrase))
     return look(thing)[kind], [thing]
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import combinations
 
 from foveate.data.scenes.dice import Dice
-from foveate.data.scenes.world import VALUES, Description, Scene, Thing
+from foveate.data.scenes.world import SIDE, VALUES, Description, Scene, Thing
 
 # The first word is the canonical one, which answers use.
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
@@ -41,6 +41,20 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     "above": ("above", "higher than"),
     "below": ("below", "lower than", "under"),
 }
+# How far a centre must be from the middle, in pixels, before its half of the picture is said or asked.
+AHEAD = 12
+HALVES: Mapping[str, tuple[str, ...]] = {
+    "left": ("on the left side", "in the left half"),
+    "right": ("on the right side", "in the right half"),
+    "above": ("in the upper half", "in the top half"),
+    "below": ("in the lower half", "in the bottom half"),
+}
+
+
+def beyond_middle(thing: Thing, side: str) -> float:
+    """How many pixels the centre of a thing lies on this side of the middle; negative on the other side."""
+    right, down = thing.x - SIDE / 2, thing.y - SIDE / 2
+    return {"left": -right, "right": right, "above": -down, "below": down}[side]
 
 
 def relates(a: Thing, relation: str, b: Thing) -> bool:
@@ -117,15 +131,19 @@ class Referrer:
             needs: kinds that must be named.
         """
         kinds = [kind for kind in VALUES if kind not in without]
-        found: list[Description] = []
-        for size in (1, 2, 3):
-            for subset in combinations(kinds, size):
-                shared = -1
-                for kind in subset:
-                    shared &= self._alike[kind, getattr(thing, kind)]
-                if shared == 1 << thing.id and all(kind in subset for kind in needs):
-                    found.append({kind: getattr(thing, kind) for kind in subset})
-        return found
+        subsets = [subset for size in (1, 2, 3) for subset in combinations(kinds, size)]
+        return [
+            {kind: getattr(thing, kind) for kind in subset}
+            for subset in subsets
+            if self._sharing(thing, subset) == 1 << thing.id and all(kind in subset for kind in needs)
+        ]
+
+    def _sharing(self, thing: Thing, kinds: Collection[str]) -> int:
+        """The things that share these attributes with a thing, one bit each."""
+        shared = -1
+        for kind in kinds:
+            shared &= self._alike[kind, getattr(thing, kind)]
+        return shared
 
     def refer(
         self, thing: Thing, dice: Dice, *, without: Collection[str] = (), needs: Collection[str] = ()
@@ -137,6 +155,24 @@ class Referrer:
         if dice.below(4):
             found = [description for description in found if len(description) == len(found[0])]
         return "the " + noun_phrase(dice.pick(found), dice)
+
+    def refer_by_place(self, thing: Thing, dice: Dice, *, without: Collection[str] = ()) -> str | None:
+        """An expression such as "the star on the left side", or None; without the place it would fit others too."""
+        kinds = [kind for kind in VALUES if kind not in without]
+        subsets = [subset for size in (0, 1, 2) for subset in combinations(kinds, size)]
+        found = [(subset, side) for subset in subsets for side in HALVES if self._told_by(thing, subset, side)]
+        if not found:
+            return None
+        named, side = dice.pick(found)
+        phrase = noun_phrase({kind: getattr(thing, kind) for kind in named}, dice)
+        return f"the {phrase} {dice.pick(HALVES[side])}"
+
+    def _told_by(self, thing: Thing, kinds: Collection[str], side: str) -> bool:
+        """True when others share these attributes, and all of them lie clearly in the other half."""
+        shared = self._sharing(thing, kinds)
+        others = [other for other in self.scene.things if other.id != thing.id and shared >> other.id & 1]
+        apart = all(beyond_middle(other, side) <= -AHEAD for other in others)
+        return bool(others) and apart and beyond_middle(thing, side) >= AHEAD
 
 
 def fitting(things: Sequence[Thing], description: Description) -> list[Thing]:

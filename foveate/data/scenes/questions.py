@@ -13,20 +13,20 @@ from itertools import combinations, product
 from foveate.data.scenes.desk import Desk, Draft, attribute, needed_for, yes_no
 from foveate.data.scenes.dice import Dice
 from foveate.data.scenes.language import (
+    AHEAD,
+    HALVES,
     KIND_WORDS,
     NOUNS,
     RELATIONS,
     SYNONYMS,
     Referrer,
+    beyond_middle,
     fitting,
     noun_phrase,
     relates,
     with_article,
 )
-from foveate.data.scenes.world import SIDE, VALUES, Scene
-
-# A thing is in the left half, the leftmost, the highest, ... only by this many pixels.
-AHEAD = 12
+from foveate.data.scenes.world import VALUES, Scene
 
 
 def count(desk: Desk) -> Draft | None:
@@ -139,22 +139,13 @@ def relation(desk: Desk) -> Draft | None:
     return None
 
 
-HALVES: Mapping[str, tuple[str, ...]] = {
-    "left": ("on the left side", "in the left half"),
-    "right": ("on the right side", "in the right half"),
-    "above": ("in the upper half", "in the top half"),
-    "below": ("in the lower half", "in the bottom half"),
-}
-
-
 def place(desk: Desk) -> Draft | None:
     """Is this in the left, right, upper or lower half of the picture?"""
     side = desk.dice.pick(tuple(HALVES))
     thing = desk.dice.pick(desk.scene.things)
-    right, down = 2 * thing.x - SIDE, 2 * thing.y - SIDE
-    twice = {"left": -right, "right": right, "above": -down, "below": down}[side]
+    inside = beyond_middle(thing, side)
     name = desk.refer.refer(thing, desk.dice)
-    if name is None or abs(twice) < 2 * AHEAD:
+    if name is None or abs(inside) < AHEAD:
         return None
     text = desk.ask(
         (
@@ -165,7 +156,7 @@ def place(desk: Desk) -> Draft | None:
         thing=name,
         place=desk.dice.pick(HALVES[side]),
     )
-    return Draft("place", text, *yes_no(twice > 0, (thing.id,)))
+    return Draft("place", text, *yes_no(inside > 0, (thing.id,)))
 
 
 def more(desk: Desk) -> Draft | None:
@@ -193,12 +184,16 @@ def more(desk: Desk) -> Draft | None:
 
 
 def _query(kind: str, template: Sequence[str]) -> Callable[[Desk], Draft | None]:
-    """A question for one attribute of one thing; every value in the picture is as likely, however often it is there."""
+    """A question for one attribute of one thing; every value in the picture is as likely, however often it is there.
+
+    Half of the time the thing is told from others by the half of the picture that it lies in, where that is possible.
+    """
 
     def query(desk: Desk) -> Draft | None:
         values = desk.values(kind)
         thing = desk.dice.pick(fitting(desk.scene.things, {kind: desk.dice.pick(values)}))
-        name = desk.refer.refer(thing, desk.dice, without=(kind,))
+        by_place = desk.refer.refer_by_place(thing, desk.dice, without=(kind,)) if desk.dice.below(2) else None
+        name = by_place or desk.refer.refer(thing, desk.dice, without=(kind,))
         if name is None or len(values) < 2:
             return None
         return Draft(kind, desk.ask(template, thing=name), *attribute(thing, kind))
