@@ -1,0 +1,45 @@
+"""How many components multimodal attention chooses, against the penalty on each: table 6.4 of the thesis, by example.
+
+    python benchmarks/components.py [RUN]
+
+For every penalty and floor: the shares of the validation questions with 1, 2, 3, 4 components, the divergence from the
+true regions, also on questions about two distant things, and the accuracy. The weights are those of one run; only the
+choice at the end differs. Written to benchmarks/results/components.json. Two minutes on one core for the embedded run.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from measure import machine, save, show
+
+from foveate import hub
+from foveate.train import evaluate
+
+PENALTIES = (0.05, 0.1, 0.3, 0.5, 0.625, 1.0, 2.0, 5.0, 10.0)
+FLOORS = ("cell", "1e-6")
+SHOWN = ("accuracy", "js", "js/two-distant", "components", *(f"components = {k}" for k in (1, 2, 3, 4)))
+
+
+def row(run: str, penalty: float, floor: str) -> dict[str, float | str]:
+    """What a penalty and a floor give on the validation split."""
+    options = [f"mechanism_options.penalty={penalty}", f"mechanism_options.floor={floor}"]
+    used = hub.load(run, ["mechanism=multimodal", *options])
+    metrics = evaluate(used.task, used.model, used.task.examples("val", None), batch_size=8)
+    return {"penalty": penalty, "floor": floor, **{name: metrics.get(name, 0.0) for name in SHOWN}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="?", default="scenes-vqa")
+    run = parser.parse_args().run
+    rows = []
+    for floor in FLOORS:
+        for penalty in PENALTIES:
+            rows.append(row(run, penalty, floor))
+    show("components against the penalty", rows)
+    save("components", machine(["torch"]), {"components": rows})
+
+
+if __name__ == "__main__":
+    main()
