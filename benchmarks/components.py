@@ -33,10 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="?", default="scenes-vqa")
     run = parser.parse_args().run
-    rows = []
-    for floor in FLOORS:
-        for penalty in PENALTIES:
-            rows.append(row(run, penalty, floor))
+    rows = [row(run, penalty, floor) for floor in FLOORS for penalty in PENALTIES]
     show("components against the penalty", rows)
     save("components", machine(["torch"]), {"components": rows})
 

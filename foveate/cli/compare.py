@@ -6,10 +6,10 @@ from pathlib import Path
 
 from foveate.cli.tables import print_table
 from foveate.cli.train import folder_name, is_first_process
+from foveate.data.writing import write_json
 from foveate.errors import UnknownName
 from foveate.recipes import RECIPES, override
 from foveate.recipes.compare import check_mechanisms, plan_comparison, run_comparison, table, to_json
-from foveate.train.files import write_json
 
 
 def compare(

@@ -7,9 +7,9 @@ from pathlib import Path
 from foveate import hub
 from foveate.cli.tables import print_table
 from foveate.cli.train import is_first_process
+from foveate.data.writing import write_json
 from foveate.recipes import read_run
 from foveate.train import evaluate as measure
-from foveate.train.files import write_json
 
 
 def evaluate(

@@ -10,10 +10,10 @@ import tyro
 from tqdm import tqdm
 
 from foveate import hub
+from foveate.data.writing import write_json
 from foveate.errors import DataError
 from foveate.tasks.vqa import VQA
 from foveate.train.batches import move, read_batches, share_of
-from foveate.train.files import write_json
 
 
 def predict(

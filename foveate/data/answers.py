@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_number
-from foveate.data.files import read_json, write_json
+from foveate.data.files import read_json
 from foveate.data.samples import Question
+from foveate.data.writing import write_json
 from foveate.errors import DataError
 
 PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -157,29 +156,6 @@ def index_pictures(folders: Iterable[Path], name_of: Callable[[str], Id | None])
                 if name is not None:
                     found.setdefault(name, folder / entry.name)
     return found
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write JSON whole or not at all: to a file beside the target, then moved over it."""
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(data, file, ensure_ascii=False, indent=0)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def sync(path: Path) -> None:
-    """Wait until the disk has a file or the entries of a folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _brief(record: Mapping[str, Any]) -> str:

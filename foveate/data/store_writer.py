@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from foveate.data.features import FORMAT, VERSION, FeatureStore, PictureFeatures, StoreDescription
-from foveate.data.files import sync
+from foveate.data.writing import sync
 from foveate.errors import DataError, ShapeError
 
 MERGE_ROWS = 4096

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from foveate.checks import check_number
-from foveate.data.files import read_json, write_json
+from foveate.data.files import read_json
+from foveate.data.writing import write_json
 from foveate.errors import DataError
 
 SPECIAL = ("<pad>", "<unknown>", "<start>", "<end>")

@@ -9,13 +9,13 @@ from statistics import mean
 
 from tqdm import tqdm
 
+from foveate.data.writing import appearing
 from foveate.errors import DataError
 from foveate.report.curves import draw_curves
 from foveate.report.measures import STEP_TIME, first_rows, measure_of, split_rivals
 from foveate.report.page import html_cell, html_commands, html_figure, html_page, html_table, html_text
 from foveate.report.runs import ReportRun
 from foveate.report.tasks import SECTIONS
-from foveate.train.files import appearing
 
 REPORT = "report.html"
 

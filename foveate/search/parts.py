@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from foveate.data.files import sync
+from foveate.data.writing import sync
 from foveate.errors import DataError
 
 SAFE_TYPES = {torch.float16: "F16", torch.float32: "F32"}

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from foveate.data.files import read_json
+from foveate.data.writing import write_json
 from foveate.errors import DataError
 from foveate.train.checkpoint import WEIGHTS
-from foveate.train.files import write_json
 
 CONFIG, VOCABULARY, ENVIRONMENT, LOG = "config.json", "vocabulary.json", "environment.json", "log.jsonl"
 # a run may be made longer, or read its data in another way, without becoming another run

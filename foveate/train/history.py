@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foveate.data.files import read_json
+from foveate.data.writing import write_json
 from foveate.errors import UnknownName
-from foveate.train.files import write_json
 
 METRICS = "metrics.json"
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from foveate.data.writing import appearing
 from foveate.errors import DataError
 from foveate.registry import optional
-from foveate.train.files import appearing
 
 
 class RunLog:

@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from foveate.data.writing import appearing
 from foveate.errors import DataError
-from foveate.train.files import appearing
 
 FORMAT = 1
 NOTES = "foveate"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from foveate.data import writing
 from foveate.recipes import Recipe, train_recipe
-from foveate.train import files, weights
+from foveate.train import weights
 from foveate.train.checkpoint import CHECKPOINT
 from tests.train.forks import die, in_child, in_processes
 from tests.train.test_loop import assert_same
@@ -62,7 +63,7 @@ def around_rename(call: int, *, before: bool) -> None:
         if now:
             die()
 
-    files.os.replace = dying
+    writing.os.replace = dying
 
 
 def in_loss(call: int) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from foveate.data.files import sync
 from foveate.errors import DataError
 
 
@@ -50,3 +49,12 @@ def write_json(path: Path, data: Any) -> None:
     """Write JSON, whole or not at all."""
     with appearing(path) as aside:
         aside.write_text(json.dumps(data, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk has a file or the entries of a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
