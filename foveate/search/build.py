@@ -16,6 +16,7 @@ from foveate.checks import check_number
 from foveate.data.files import PICTURE_SUFFIXES, need_folder
 from foveate.data.pictures import read_picture
 from foveate.errors import DataError
+from foveate.models import Fragments
 from foveate.search.index import MANIFEST, Index, IndexDescription
 
 SAVED = 256
@@ -24,12 +25,12 @@ SAVED = 256
 class Embedder(Protocol):
     """A run with a joint space, for instance of m-DAN."""
 
-    def embed_image(self, images: Sequence[Any]) -> Tensor:
-        """Vectors (B, D) of pictures: paths or arrays (H, W, 3) of uint8."""
+    def embed_image(self, images: Sequence[Any]) -> Tensor | Fragments:
+        """Vectors (B, D) of pictures, paths or arrays (H, W, 3) of uint8, or one fragment of each."""
         ...
 
-    def embed_text(self, texts: Sequence[str]) -> Tensor:
-        """Vectors (B, D) of texts."""
+    def embed_text(self, texts: Sequence[str]) -> Tensor | Fragments:
+        """Vectors (B, D) of texts, or one fragment of each."""
         ...
 
 
@@ -87,6 +88,21 @@ def build_index(
     return Built(index, added, skipped)
 
 
+def as_vectors(embedded: Tensor | Fragments) -> Tensor:
+    """What was embedded as vectors (B, D), float32 on the CPU; DataError where a thing is several vectors.
+
+    >>> as_vectors(Fragments(torch.ones(2, 1, 4))).shape
+    torch.Size([2, 4])
+    """
+    values = embedded.values if isinstance(embedded, Fragments) else embedded[:, None]
+    if values.ndim != 3 or values.shape[1] != 1:
+        raise DataError(
+            f"search: expected a run that makes one vector of a picture or a text, got {tuple(values.shape[1:])}; "
+            "embed with m-DAN and use SCAN or BFAN to rank again"
+        )
+    return values[:, 0].detach().float().cpu()
+
+
 def pictures_in(folder: Path) -> list[str]:
     """The paths of the pictures of a folder and of the folders in it, in order; DataError without any."""
     folder = need_folder("index", folder, "give the folder that holds the pictures").resolve()
@@ -126,7 +142,7 @@ def _embedded(
             readable, read = _read(batch, kind, skipped)
             if readable:
                 embed = embedder.embed_image if kind == "images" else embedder.embed_text
-                vectors.append(embed(read).detach().float().cpu())
+                vectors.append(as_vectors(embed(read)))
                 names += readable
             bar.update(len(batch))
             if len(names) >= SAVED:

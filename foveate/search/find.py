@@ -11,15 +11,18 @@ from torch import Tensor
 
 from foveate.attention import Attended
 from foveate.checks import check_number
-from foveate.errors import DataError
-from foveate.search.build import Embedder
+from foveate.errors import DataError, FoveateError
+from foveate.search.build import Embedder, as_vectors
 from foveate.search.index import Index
 
 BATCH = 32
 
 
 class Matcher(Protocol):
-    """A run that looks at a picture and a text together, for instance of SCAN or BFAN."""
+    """A run that looks at a picture and a text together, for instance of SCAN or BFAN.
+
+    One that can also tell where the words look has `look(image, text)`, which gives `words` and their `attention`.
+    """
 
     def match(self, images: Sequence[Any], texts: Sequence[str]) -> Tensor:
         """Scores (I, C) of every picture with every text."""
@@ -34,12 +37,14 @@ class Found:
         name: a picture's path, or a text.
         score: by which it is ranked: the re-ranking run's, or the nearness.
         nearness: inner product of the embeddings.
-        attention: where the words look in the picture, `(1, T, N)` weights, if the re-ranking run can tell.
+        words, attention: of the text, and where they look in the picture, of batch size one with one query a word; if
+            the re-ranking run can tell.
     """
 
     name: str
     score: float
     nearness: float
+    words: tuple[str, ...] = ()
     attention: Attended | None = None
 
 
@@ -57,7 +62,7 @@ def search_by_text(
         first: how many the reranker looks at; what comes after them stays in the order of nearness.
     """
     pair = (lambda names: (names, [text])) if index.description.kind == "images" else None
-    return _find(index, embedder.embed_text([text]), top, reranker, first, pair)
+    return _find(index, as_vectors(embedder.embed_text([text])), top, reranker, first, pair)
 
 
 def search_by_image(
@@ -71,7 +76,7 @@ def search_by_image(
         reranker: scores the first anew. Only texts with pictures: an index of pictures raises DataError.
     """
     pair = (lambda names: ([image], names)) if index.description.kind == "texts" else None
-    return _find(index, embedder.embed_image([image]), top, reranker, first, pair)
+    return _find(index, as_vectors(embedder.embed_image([image])), top, reranker, first, pair)
 
 
 Pairing = Callable[[list[str]], tuple[list[Any], list[str]]]
@@ -112,5 +117,13 @@ def _match(reranker: Matcher, names: list[str], pair: Pairing) -> Tensor:
 
 
 def _with_attention(one: Found, reranker: Matcher, pair: Pairing) -> Found:
-    look = getattr(reranker, "look", None)
-    return one if look is None else replace(one, attention=look(*pair([one.name])))
+    if not hasattr(reranker, "look"):
+        return one
+    [image], [text] = pair([one.name])
+    try:
+        seen = reranker.look(image, text)
+    except FoveateError:
+        raise
+    except ValueError:  # a model whose words are looked at and do not look
+        return one
+    return replace(one, words=tuple(seen.words), attention=seen.attention)

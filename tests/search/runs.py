@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,12 +49,18 @@ class Contrary:
         return -space.embed_image(images) @ space.embed_text(texts).T
 
 
+class Looks(NamedTuple):
+    words: tuple[str, ...]
+    attention: Attended
+
+
 class Looking(Contrary):
     """Looks at the upper left of four cells with every word."""
 
-    def look(self, images: Sequence[Any], texts: Sequence[str]) -> Attended:
-        weights = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(len(images), len(texts[0].split()), 4)
-        return Attended(torch.zeros(len(images), weights.shape[1], 2), weights, grid=(2, 2))
+    def look(self, image: Any, text: str) -> Looks:
+        words = tuple(text.split())
+        weights = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(1, len(words), 4)
+        return Looks(words, Attended(torch.zeros(1, len(words), 2), weights, grid=(2, 2)))
 
 
 def paint(folder: Path, shades: int = 3) -> list[str]:

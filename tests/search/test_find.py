@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from foveate.errors import DataError
+from foveate.models import Fragments
 from foveate.search import Index, build_index, search_by_image, search_by_text
 from tests.search.runs import COLOURS, Colours, Contrary, Looking, paint
 
@@ -87,10 +88,41 @@ def test_attention_of_what_is_returned(pictures: Index, texts: Index) -> None:
     found = search_by_text(pictures, "a blue thing", Colours(), top=2, reranker=Looking(), first=10)
     for one in found:
         assert one.attention is not None
+        assert one.words == ("a", "blue", "thing")
         assert one.attention.weights.shape == (1, 3, 4)
         assert one.attention.map()[0, 0].tolist() == [[1, 0], [0, 0]]
     assert search_by_text(pictures, "blue", Colours(), top=1, reranker=Contrary())[0].attention is None
     assert search_by_image(texts, pictures.name(0), Colours(), top=1, reranker=Looking())[0].attention is not None
+
+
+def test_words_that_do_not_look(pictures: Index) -> None:
+    class Blind(Contrary):
+        def look(self, image, text):
+            raise ValueError("the words of this model do not look")
+
+    class Broken(Contrary):
+        def look(self, image, text):
+            raise DataError("look: expected a picture, got none; check")
+
+    assert search_by_text(pictures, "blue", Colours(), top=1, reranker=Blind())[0].attention is None
+    with pytest.raises(DataError, match="look: expected a picture, got none"):
+        search_by_text(pictures, "blue", Colours(), top=1, reranker=Broken())
+
+
+def test_one_fragment_is_a_vector_and_several_are_not(pictures: Index) -> None:
+    class Pieces(Colours):
+        pieces = 1
+
+        def embed_text(self, texts):
+            return Fragments(super().embed_text(texts)[:, None].expand(-1, self.pieces, -1))
+
+    assert search_by_text(pictures, "blue", Pieces()) == search_by_text(pictures, "blue", Colours())
+    many = Pieces()
+    many.pieces = 7
+    with pytest.raises(
+        DataError, match=r"search: expected a run that makes one vector of a picture or a text, got \(7, 3"
+    ):
+        search_by_text(pictures, "blue", many)
 
 
 def test_refusals(pictures: Index) -> None:
