@@ -1,4 +1,4 @@
-"""Fill the tables of README.md from the registry and from the kept benchmark rows, so that neither can drift.
+"""Fill the tables of README.md and of the results from the registry and the kept rows, so that neither can drift.
 
 python docs/tables.py
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,18 +60,116 @@ def load(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-BLOCKS = {"mechanisms": mechanisms, "speed": speed}
+def comparison(name: str, columns: dict[str, tuple[str, float]]) -> str:
+    """One row an attention of a kept comparison, mean ± standard deviation over seeds; the best of a column is bold.
+
+    Args:
+        name: of the file.
+        columns: for each metric the head of its column and what it is multiplied with; a negative factor marks one that
+            should be small.
+    """
+    rows = load(name)["rows"]
+    unit = mean(run["seconds_per_step"] for run in next(iter(rows.values())))
+    table, means = [], {metric: {} for metric in columns}
+    for label, runs in rows.items():
+        for metric in columns:
+            values = [run[metric] for run in runs if metric in run]
+            if values:
+                means[metric][label] = columns[metric][1] * mean(values)
+    for label, runs in rows.items():
+        cells = [f"`{label}`" if " " not in label else f"`{label.split()[0]}`, from scratch", str(len(runs))]
+        for metric, (_, factor) in columns.items():
+            text = told([abs(factor) * run[metric] for run in runs if metric in run])
+            best = label in means[metric] and means[metric][label] == max(means[metric].values())
+            cells.append(f"**{text}**" if best else text)
+        cells.append(f"{mean(run['seconds_per_step'] for run in runs) / unit:.2f}")
+        table.append(cells)
+    return markdown(["attention", "seeds", *(head for head, _ in columns.values()), "time a step"], table)
+
+
+def told(values: list[float]) -> str:
+    """Mean ± standard deviation with digits that suit them."""
+    if not values:
+        return "-"
+    digits = 1 if mean(values) >= 10 else 3 if mean(values) < 2 else 2
+    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{spread}"
+
+
+ANSWERS = {
+    "accuracy": ("accuracy, %", 100.0),
+    "accuracy/yes/no": ("yes/no", 100.0),
+    "accuracy/number": ("number", 100.0),
+    "accuracy/other": ("other", 100.0),
+}
+
+
+def vqa_scenes_answers() -> str:
+    more = {"accuracy/two-distant": ("two distant", 100.0), "accuracy/not two-distant": ("all others", 100.0)}
+    return comparison("vqa_scenes", ANSWERS | more)
+
+
+def vqa_scenes_looks() -> str:
+    return comparison(
+        "vqa_scenes",
+        {
+            "js": ("JS, bits", -1.0),
+            "js/two-distant": ("JS, two distant", -1.0),
+            "spearman": ("Spearman", 1.0),
+            "mass": ("mass in region", 1.0),
+            "pointing": ("pointing", 1.0),
+            "area": ("area", -1.0),
+            "regions": ("regions", -1.0),
+            "components": ("K*", -1.0),
+        },
+    )
+
+
+def vqa_coco() -> str:
+    return comparison("vqa_coco", ANSWERS | {"entropy": ("entropy, bits", -1.0), "area": ("area", -1.0)})
+
+
+def components() -> str:
+    """Shares of K* against the penalty."""
+    heads = ["floor", "penalty", "K* = 1", "2", "3", "4", "mean K*", "JS", "JS, two distant", "accuracy, %"]
+    return markdown(
+        heads,
+        [
+            [
+                f"`{row['floor']}`",
+                f"{row['penalty']:g}",
+                *(f"{100 * row[f'components = {k}']:.1f} %" for k in (1, 2, 3, 4)),
+                f"{row['components']:.2f}",
+                f"{row['js']:.3f}",
+                f"{row['js/two-distant']:.3f}",
+                f"{100 * row['accuracy']:.1f}",
+            ]
+            for row in load("components")["components"]
+        ],
+    )
+
+
+BLOCKS = {
+    "mechanisms": mechanisms,
+    "speed": speed,
+    "vqa-scenes-answers": vqa_scenes_answers,
+    "vqa-scenes-looks": vqa_scenes_looks,
+    "vqa-coco": vqa_coco,
+    "components": components,
+}
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("results-*.md")))
 
 
 def fill(text: str) -> str:
     """The text with every block between `<!-- name -->` and `<!-- /name -->` made anew."""
     for name, make in BLOCKS.items():
         start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, _, rest = text.partition(start)
-        text = before + start + make() + "\n" + end + rest.partition(end)[2]
+        before, found, rest = text.partition(start)
+        if found:
+            text = before + start + make() + "\n" + end + rest.partition(end)[2]
     return text
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(fill(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")
