@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -60,6 +60,38 @@ class Fragments:
     def unit(self) -> Fragments:
         """The same with every fragment of length one, or zero."""
         return Fragments(functional.normalize(self.values, dim=-1), self.mask, self.grid)
+
+
+def join_fragments(parts: Sequence[Fragments]) -> Fragments:
+    """All of several, one after the other; those with fewer fragments are padded at the end.
+
+    >>> joined = join_fragments([Fragments(torch.ones(1, 2, 3)), Fragments(torch.ones(2, 1, 3))])
+    >>> joined.values.shape, joined.mask.sum(-1).tolist()
+    (torch.Size([3, 2, 3]), [2, 1, 1])
+    """
+    counts, grids = {part.values.shape[1] for part in parts}, [part.grid for part in parts]
+    one_grid = not any(isinstance(grid, Tensor) for grid in grids) and len(set(grids)) == 1
+    if len(counts) == 1 and one_grid and all(part.mask is None for part in parts):
+        return Fragments(torch.cat([part.values for part in parts]), None, grids[0])
+    values = torch.cat([_grow(part.values, max(counts)) for part in parts])
+    masks = torch.cat([_grow(_full_mask(part), max(counts)) for part in parts])
+    grid = None if None in [g for g in grids if not isinstance(g, Tensor)] else torch.cat(list(map(_own_grids, parts)))
+    return Fragments(values, masks, grid)
+
+
+def _full_mask(part: Fragments) -> Tensor:
+    return torch.ones_like(part.values[..., 0], dtype=torch.bool) if part.mask is None else part.mask
+
+
+def _grow(x: Tensor, N: int) -> Tensor:
+    """(B, n, ...) padded with zeros to (B, N, ...)."""
+    return torch.cat([x, x.new_zeros(len(x), N - x.shape[1], *x.shape[2:])], 1)
+
+
+def _own_grids(part: Fragments) -> Tensor:
+    if isinstance(part.grid, Tensor):
+        return part.grid
+    return torch.tensor([part.grid] * len(part), device=part.values.device)
 
 
 @dataclass(frozen=True)

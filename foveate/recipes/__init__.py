@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 from foveate.recipes.captioning import CAPTIONING_RECIPES
+from foveate.recipes.matching import MATCHING_RECIPES
 from foveate.recipes.recipe import Field, Recipe, from_config, override, recipe_fields, to_config
 from foveate.recipes.run import read_run, train_recipe
 from foveate.recipes.vqa import VQA_RECIPES
 
-RECIPES: dict[str, Callable[[], Recipe]] = {**VQA_RECIPES, **CAPTIONING_RECIPES}
+RECIPES: dict[str, Callable[[], Recipe]] = {**VQA_RECIPES, **CAPTIONING_RECIPES, **MATCHING_RECIPES}
 
 __all__ = [
     "RECIPES",

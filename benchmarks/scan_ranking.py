@@ -1,0 +1,75 @@
+"""Ranking 1 000 pictures with 5 000 captions by SCAN: time, and memory that does not grow with their number.
+
+    python benchmarks/scan_ranking.py [--threads 2] [--save]
+
+36 regions, about 12 words, 1 024 dimensions, float32. Memory is the peak resident memory beyond the pictures, the
+captions and the scores themselves. Aim: at most 3 minutes on two cores; a quarter of the pictures takes as much memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+from multiprocessing.connection import Connection
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+from measure import machine, save, show
+
+from foveate.attention import mechanism
+from foveate.metrics import retrieval_metrics
+from foveate.models import SCAN, Fragments
+
+CAPTIONS, REGIONS, WORDS, DIM = 5, 36, 12, 1024
+
+
+def measure(pictures: int, threads: int, pipe: Connection) -> None:
+    torch.set_num_threads(threads)
+    generator = torch.Generator().manual_seed(0)
+    lengths = (WORDS + 3 * torch.randn(pictures * CAPTIONS, generator=generator)).round().long().clamp(5, 25)
+    images = Fragments(torch.randn(pictures, REGIONS, DIM, generator=generator)).unit()
+    texts = Fragments(torch.randn(pictures * CAPTIONS, int(lengths.max()), DIM, generator=generator))
+    texts = Fragments(texts.unit().values, torch.arange(int(lengths.max())) < lengths[:, None])
+    scorer, owner = SCAN(mechanism("softmax")), torch.arange(pictures * CAPTIONS) // CAPTIONS
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    wall, cpu = perf_counter(), process_time()
+    with torch.no_grad():
+        found = retrieval_metrics(lambda rows: scorer(images.take(rows), texts), owner, pictures)
+    wall, cpu = perf_counter() - wall, process_time() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    pipe.send(
+        {
+            "pictures": pictures,
+            "captions": pictures * CAPTIONS,
+            "threads": threads,
+            "seconds": wall,
+            "processor seconds": cpu,
+            "MB beyond the input": peak / 1024,
+            "rsum of noise": found["rsum"],
+        }
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save", action="store_true", help="keep the rows in benchmarks/results")
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    context = multiprocessing.get_context("spawn")
+    for pictures in (250, 1000):
+        here, there = context.Pipe()
+        process = context.Process(target=measure, args=(pictures, options.threads, there))
+        process.start()
+        rows.append(here.recv())
+        process.join()
+        print(rows[-1], flush=True)
+    show("Ranking with SCAN, 36 regions, 1 024 dimensions", rows)
+    if options.save:
+        print(save("scan_ranking", machine(["torch"]), {"rankings": rows}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The constraints on attention of matching: which pairs, groups and swaps the losses are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from foveate.data.vocabulary import SPECIAL
+from foveate.losses import choose_swaps, content_resourcing, content_swapping
+from foveate.losses.constraints import Aggregate
+from foveate.models import CrossLook
+
+
+def resourcing(looks: Sequence[CrossLook], aggregate: Aggregate, margin: float) -> Tensor:
+    """CCR of pairs that belong together, summed over pairs and directions; see `content_resourcing`."""
+    losses = [
+        content_resourcing(
+            look.queries.values,
+            look.keys.values,
+            look.scores,
+            look.attended,
+            margin=margin,
+            mask=look.keys.mask,
+            asked=look.queries.mask,
+            aggregate=aggregate,
+        )
+        for look in looks
+    ]
+    return torch.stack(losses).sum()
+
+
+def swapping(looks: Sequence[CrossLook], tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
+    """CCS of pairs that belong together, one drawn query a pair and direction; see `content_swapping`.
+
+    Where words look, the drawn word is swapped for the most different one that was drawn for another picture. Where
+    locations look, the word that the drawn location attends to most is swapped, inside of what it reads, in the same
+    way: a text can be swapped, a picture cannot.
+
+    Args:
+        looks: of P pairs.
+        tokens: (P, T) the words of their captions; marks are not drawn.
+        owner: (P,) their pictures.
+        margin: γ₃.
+
+    Reference: Chen et al. 2021, eq. 8 and §4.1.
+    """
+    words = tokens >= len(SPECIAL)
+    losses = [(_swap_queries if look.by_words else _swap_keys)(look, words, tokens, owner, margin) for look in looks]
+    return torch.stack(losses).sum()
+
+
+def _swap_queries(look: CrossLook, words: Tensor, tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
+    rows, drawn, some = _draw(words)
+    queries = look.queries.values[rows, drawn]
+    contexts = (look.weights[rows, drawn][:, None] @ look.keys.values)[:, 0]
+    swaps = choose_swaps(queries[some], tokens[rows, drawn][some], owner[some])
+    own = functional.cosine_similarity(queries, contexts, dim=-1)[some]
+    swapped = functional.cosine_similarity(queries[some][swaps.index], contexts[some], dim=-1)
+    return content_swapping(own, swapped, swaps.found, margin=margin)
+
+
+def _swap_keys(look: CrossLook, words: Tensor, tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
+    everything = torch.ones(look.weights.shape[:2], dtype=torch.bool, device=tokens.device)
+    rows, drawn, some = _draw(everything if look.queries.mask is None else look.queries.mask)
+    some = some & words.any(-1)
+    queries, weights = look.queries.values[rows, drawn], look.weights[rows, drawn]
+    place = weights.detach().where(words, -1.0).argmax(-1)
+    key, weight = look.keys.values[rows, place][some], weights[rows, place][some]
+    swaps = choose_swaps(key, tokens[rows, place][some], owner[some])
+    contexts = (weights[:, None] @ look.keys.values)[:, 0][some]
+    changed = contexts + weight[:, None] * (key[swaps.index] - key)
+    own = functional.cosine_similarity(queries[some], contexts, dim=-1)
+    swapped = functional.cosine_similarity(queries[some], changed, dim=-1)
+    return content_swapping(own, swapped, swaps.found, margin=margin)
+
+
+def _draw(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One of the allowed places (P, Q) of each row: the rows, the places, and (P,) True where there is one."""
+    rows = torch.arange(len(allowed), device=allowed.device)
+    drawn = torch.rand(allowed.shape, device=allowed.device).where(allowed, -1.0).argmax(-1)
+    return rows, drawn, allowed.any(-1)
