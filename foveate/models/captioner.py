@@ -27,14 +27,19 @@ class Captioned:
         scores: (W, V) one row for each of the W words that count, in the order of `tokens[mask]`: the scores of the
             word that comes after it. Their softmax is the predictive probability.
         image: the output attention of every word, weights (B, T, N); where there is no word it means nothing.
+        image_scores: (B, T, N) scores of the output attention, before its transform.
+        values: (B, N, D) the projected features that both attentions read.
         look: (B, T, N) weights of the input attention, zero where there is no word.
-        states: (B, T, D) of the recurrence, zero where there is no word.
+        states, cells: (B, T, D) of the recurrence after each word, zero where there is none.
     """
 
     scores: Tensor
     image: Attended
+    image_scores: Tensor
+    values: Tensor
     look: Tensor
     states: Tensor
+    cells: Tensor
 
 
 @dataclass(frozen=True)
@@ -144,12 +149,13 @@ class Captioner(nn.Module):
         seen = self.see(pictures)
         rows = packed.sorted_indices if index is None else index[packed.sorted_indices]
         sorted_seen = seen.rows(rows)
-        looks, states = self._unroll(sorted_seen, packed)
-        out_scores = self._look_after(sorted_seen, states, packed)
-        looks, states, out_scores = (_unpack(x, packed, tokens.shape[1]) for x in (looks, states, out_scores))
+        looks, states, cells = self._unroll(sorted_seen, packed)
+        parts = looks, states, cells, self._look_after(sorted_seen, states, packed)
+        looks, states, cells, scores = (_unpack(part, packed, tokens.shape[1]) for part in parts)
         seen = seen if index is None else seen.rows(index)
-        attended = self.attend(out_scores, seen.values, grid=seen.grid, mask=seen.mask)
-        return Captioned(self._next(attended.context[mask], states[mask]), attended, looks, states)
+        attended = self.attend(scores, seen.values, grid=seen.grid, mask=seen.mask)
+        following = self.next_scores(attended.context[mask], states[mask])
+        return Captioned(following, attended, scores, seen.values, looks, states, cells)
 
     def see(self, pictures: ImageFeatures | Tensor) -> Seen:
         """Encode pictures and make what every word needs of them."""
@@ -158,19 +164,20 @@ class Captioner(nn.Module):
         keys, out_keys = self.scores.locations(values), self.out_scores.locations(values)
         return Seen(values, keys, out_keys, features.grid, features.mask)
 
-    def _unroll(self, seen: Seen, packed: PackedSequence) -> tuple[Tensor, Tensor]:
-        """Input attention and states of packed captions, (W, N) and (W, D): the rows that go on shrink word by word."""
+    def _unroll(self, seen: Seen, packed: PackedSequence) -> tuple[Tensor, Tensor, Tensor]:
+        """Input attention, states and cells of packed captions, (W, ...): fewer and fewer rows go on, word by word."""
         sizes = packed.batch_sizes.tolist()
         words = self.word_gates(self.dropout(self.words(packed.data))).split(sizes)
         state = self._begin(sizes[0])
-        looks, states = [], []
+        looks, states, cells = [], [], []
         for size, word in zip(sizes, words, strict=True):
             if size < len(seen.values):
                 seen, state = _first(seen, size), (state[0][:size], state[1][:size])
             look, state = self._advance(seen, state, word)
             looks.append(look)
             states.append(state[0])
-        return torch.cat(looks), torch.cat(states)
+            cells.append(state[1])
+        return torch.cat(looks), torch.cat(states), torch.cat(cells)
 
     def _look_after(self, seen: Seen, states: Tensor, packed: PackedSequence) -> Tensor:
         """Scores (W, N) of the output attention; step by step, since all at once would leave the cache."""
@@ -182,20 +189,35 @@ class Captioner(nn.Module):
 
     def _advance(self, seen: Seen, state: State, word: Tensor) -> tuple[Tensor, State]:
         """One step of the recurrence, after the input attention: its weights and the new state."""
-        h, c = state
-        scores = self.scores(seen.keys, self.scores.state(h))
+        scores = self.scores(seen.keys, self.scores.state(state[0]))
         look = softmax(scores, mask=mask_beside(scores, seen.mask))
-        context = weighted_sum(look, seen.values)
+        return look, self._recur(weighted_sum(look, seen.values), state, word)
+
+    def _recur(self, context: Tensor, state: State, word: Tensor) -> State:
+        """The LSTM's equations, given the words' part in its gates."""
+        h, c = state
         i, f, g, o = (word + self.gates(torch.cat([context, h], -1))).chunk(4, -1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        return look, (o.sigmoid() * c.tanh(), c)
+        return o.sigmoid() * c.tanh(), c
+
+    def swapped_states(self, captioned: Captioned, rows: Tensor, places: Tensor, words: Tensor) -> Tensor:
+        """States (R, D) as they would be had other words come at some places, everything before as it was.
+
+        Args:
+            captioned: what the model returned.
+            rows, places: (R,) captions and places in them, after the first.
+            words: (R,) what comes there instead.
+        """
+        context = weighted_sum(captioned.look[rows, places][:, None], captioned.values[rows])[:, 0]
+        before = captioned.states[rows, places - 1], captioned.cells[rows, places - 1]
+        return self._recur(context, before, self.word_gates(self.dropout(self.words(words))))[0]
 
     def _begin(self, *shape: int) -> State:
         zeros = self.features.weight.new_zeros(*shape, self.features.out_features)
         return zeros, zeros
 
-    def _next(self, context: Tensor, states: Tensor) -> Tensor:
-        """Scores of the next word, (..., V)."""
+    def next_scores(self, context: Tensor, states: Tensor) -> Tensor:
+        """Scores (..., V) of the next word, from what the output attention read (..., D) and the states (..., D)."""
         both = torch.cat([self.read(context).tanh(), states], -1)
         return self.next_word(self.dropout(both))
 
@@ -204,7 +226,7 @@ class Captioner(nn.Module):
         _, state = self._advance(seen, state, self.word_gates(self.words(words)))
         queries = self.out_scores.state(state[0])
         attended = self.attend(self.out_scores(seen.out_keys, queries), seen.values, grid=seen.grid, mask=seen.mask)
-        return self._next(attended.context, state[0]), state
+        return self.next_scores(attended.context, state[0]), state
 
     @torch.no_grad()
     def caption(

@@ -17,6 +17,7 @@ from foveate.losses import word_cross_entropy
 from foveate.metrics import CaptionQuality, WordLooks
 from foveate.models import Captioned, Captioner
 from foveate.models.decoding import Decoded
+from foveate.tasks.captioning_constraints import draw_words, word_resourcing, word_swapping
 from foveate.tasks.captioning_data import CaptionBatch, CaptionExample, CaptionExamples, collate
 from foveate.tasks.captioning_predictor import CaptionPredictor
 from foveate.tasks.captioning_settings import CaptioningSettings
@@ -154,11 +155,17 @@ class Captioning(Task):
         return collate(examples, self.words, self.settings.max_words)
 
     def loss(self, model: nn.Module, batch: CaptionBatch) -> Loss:
-        """The cross-entropy of the words that people wrote."""
-        captioned = self.run(model, batch)
+        """The cross-entropy of the words that people wrote, and the constraints on attention that are chosen."""
+        captioned, chosen = self.run(model, batch), self.settings
         targets = batch.targets[batch.mask]
-        total = word_cross_entropy(captioned.scores, targets)
-        return Loss(total, len(targets), {"words": total})
+        parts = {"words": word_cross_entropy(captioned.scores, targets)}
+        total = parts["words"]
+        if chosen.ccr or chosen.ccs:
+            drawn = draw_words(cast(Captioner, model), captioned, batch.tokens, batch.targets, batch.index)
+            parts["ccr"] = word_resourcing(drawn, margin=chosen.ccr_margin)
+            parts["ccs"] = word_swapping(drawn, margin=chosen.ccs_margin)
+            total = total + chosen.ccr * parts["ccr"] + chosen.ccs * parts["ccs"]
+        return Loss(total, len(targets), parts)
 
     def run(self, model: nn.Module, batch: CaptionBatch) -> Captioned:
         """The model on the captions of a batch: pictures are normalised on the way in."""

@@ -29,6 +29,9 @@ class CaptioningSettings:
         min_count: a word must be in so many places of the training captions to be known.
         max_words: words of a caption that are read, and the most that are written.
         beams, length_penalty, no_repeat: of the search, see `beam_search`.
+        ccr, ccs: weights of the contrastive constraints on the output attention, see `captioning_constraints`; 0 leaves
+            them out. They are told by one word of each caption and, like the loss, divided by the number of words.
+        ccr_margin, ccs_margin: their margins, in probability of the word that came.
         limit: use only the first so many pictures of every split; None uses all.
         spice: add SPICE when a trained run is measured.
 
@@ -51,6 +54,10 @@ class CaptioningSettings:
     beams: int = 3
     length_penalty: float = 0.0
     no_repeat: int | None = None
+    ccr: float = 0.0
+    ccs: float = 0.0
+    ccr_margin: float = 0.2
+    ccs_margin: float = 0.2
     limit: int | None = None
     spice: bool = False
 
