@@ -179,6 +179,7 @@ def test_compare_trains_each_and_prints_one_table(capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     for word in ("toy-net-points, val, 2 seed(s)", "softmax", "tvmax", "accuracy", "±", "time a step"):
         assert word in out
+    assert "tvmax" in Path("c/report.html").read_text()
     results = json.loads(Path("c/compare.json").read_text())["results"]
     assert {name: len(runs) for name, runs in results.items()} == {"softmax": 2, "tvmax": 2}
     made = config("c/tvmax-1")

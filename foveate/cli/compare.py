@@ -10,6 +10,7 @@ from foveate.data.writing import write_json
 from foveate.errors import UnknownName
 from foveate.recipes import RECIPES, override
 from foveate.recipes.compare import check_mechanisms, plan_comparison, run_comparison, table, to_json
+from foveate.report import ReportRun, write_report
 
 
 def compare(
@@ -23,7 +24,9 @@ def compare(
     data: Path | None = None,
     out: Path | None = None,
 ) -> None:
-    """Train with several attentions and print what each gives; started again, it goes on where it stopped.
+    """Train with several attentions, print one table and write a report with maps and curves.
+
+    Started again, it goes on where it stopped.
 
     Args:
         task: a task, whose recipe for the embedded data is taken, or a recipe.
@@ -38,19 +41,24 @@ def compare(
     name = recipe_of(task)
     base = override(RECIPES[name](), changes)
     folder = out or Path("runs") / folder_name(f"compare-{name}", changes)
-    planned = plan_comparison(
-        base,
-        folder,
-        check_mechanisms(mechanisms),
-        seeds=seeds,
-        finetune=finetune or None,
-        scratch=check_mechanisms(scratch) if finetune else (),
+    planned = list(
+        plan_comparison(
+            base,
+            folder,
+            check_mechanisms(mechanisms),
+            seeds=seeds,
+            finetune=finetune or None,
+            scratch=check_mechanisms(scratch) if finetune else (),
+        )
     )
     results = run_comparison(planned, data)
     if is_first_process():
-        print_table(f"{name}, val, {seeds} seed(s)", *table(base.task, results))
+        title = f"{name}, val, {seeds} seed(s)"
+        print_table(title, *table(base.task, results))
         write_json(folder / "compare.json", to_json(name, results))
+        runs = [ReportRun(label, tuple(one.folder for one in planned if one.label == label)) for label in results]
         print(f"every number: {folder / 'compare.json'}")
+        print(f"report: {write_report(folder, title, runs, data=data, progress=True)}")
 
 
 def recipe_of(task: str) -> str:
