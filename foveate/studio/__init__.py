@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from foveate.studio import ask, play, results
+from foveate.studio import ask, caption, play, results, search
 from foveate.studio.shelf import Shelf
 
 
@@ -16,6 +16,8 @@ class Page(NamedTuple):
 
 PAGES: Mapping[str, Page] = {
     "Ask": Page("Ask about a picture, and see where several attentions look on the same scores.", ask.build),
+    "Caption": Page("A picture in words, and for every word where the model looked.", caption.build),
+    "Search": Page("Pictures that a text describes, with maps; captions that fit a picture.", search.build),
     "Play": Page("No model: what each mechanism makes of scores that you paint.", play.build),
     "Results": Page("Reports and numbers of runs.", results.build),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from html import escape
 from typing import Any
 
@@ -12,11 +11,9 @@ import numpy as np
 from torch import Tensor
 
 from foveate.attention import MECHANISMS
-from foveate.data.samples import Dataset
-from foveate.data.scenes import make_scenes
 from foveate.errors import DataError, FoveateError
 from foveate.plot.canvas import heat_colours
-from foveate.studio import widgets
+from foveate.studio import picker, widgets
 from foveate.studio.limits import read_question, read_upload
 from foveate.studio.looks import attend, scores_of
 from foveate.studio.panels import draw_panels
@@ -24,7 +21,7 @@ from foveate.studio.shelf import Shelf
 from foveate.tasks.vqa_predictor import Answer
 
 TASK = "vqa"
-EXAMPLES, QUESTIONS = 8, 5
+QUESTIONS = 5
 USUAL = ("softmax", "sparsemax", "tvmax", "continuous-softmax", "continuous-sparsemax", "multimodal")
 
 
@@ -46,21 +43,12 @@ class Asked:
     truth: np.ndarray | None = None
 
 
-@lru_cache(maxsize=1)
-def examples() -> Dataset:
-    """Pictures that no run has been trained on."""
-    return make_scenes(split="test", count=EXAMPLES)
-
-
 def pick_example(pick: Any) -> tuple[Asked, str, str, str]:
     """The example of a number: what is looked at now, the picture, its questions, the first of them."""
-    data = examples()
-    if not (isinstance(pick, str) and pick.isdecimal() and int(pick) < len(data)):
-        raise DataError(f"ask: expected one of {len(data)} examples, got {pick!r:.40}; pick a picture")
-    picture = data.pictures[int(pick)]
-    texts = list(dict.fromkeys(question.text for question in data.questions_of(picture.id)))[:QUESTIONS]
-    pixels = picture.pixels()
-    return Asked(pixels, int(pick)), widgets.chosen(pixels), widgets.chips(texts), texts[0]
+    number, pixels = picker.example_number(pick), picker.example_pixels(pick)
+    own = picker.examples().questions_of(picker.examples().pictures[number].id)
+    texts = list(dict.fromkeys(question.text for question in own))[:QUESTIONS]
+    return Asked(pixels, number), widgets.chosen(pixels), widgets.chips(texts), texts[0]
 
 
 def take_upload(address: Any) -> tuple[Asked, str]:
@@ -116,9 +104,7 @@ class Parts:
     """The components of the page."""
 
     asked: Any
-    thumbs: Any
-    drop: Any
-    picture: Any
+    picker: picker.Picker
     run: Any
     suggestions: Any
     question: Any
@@ -138,12 +124,9 @@ def build(gr: Any, shelf: Shelf) -> None:
 
 def _lay_out(gr: Any, runs: list[str]) -> Parts:
     asked = gr.State(Asked(), time_to_live=3600)
-    faces = widgets.thumbnails([picture.pixels() for picture in examples().pictures])
     with gr.Row():
         with gr.Column(scale=1, min_width=300):
-            thumbs = gr.HTML(faces, js_on_load=widgets.PICK, elem_id="ask-examples")
-            drop = gr.HTML(widgets.drop_html(), js_on_load=widgets.DROP, elem_id="ask-drop")
-            picture = gr.HTML(elem_id="ask-picture")
+            chooser = picker.lay_out(gr, "ask")
         with gr.Column(scale=2, min_width=320):
             run = gr.Dropdown(runs, value=runs[0], label="run")
             suggestions = gr.HTML(js_on_load=widgets.PICK, elem_id="ask-suggestions")
@@ -154,7 +137,7 @@ def _lay_out(gr: Any, runs: list[str]) -> Parts:
     with gr.Row():
         knobs = widgets.knob_sliders(gr)
     panels = gr.HTML(elem_id="ask-maps")
-    return Parts(asked, thumbs, drop, picture, run, suggestions, question, button, answer, names, knobs, panels)
+    return Parts(asked, chooser, run, suggestions, question, button, answer, names, knobs, panels)
 
 
 def _wire_picture(gr: Any, parts: Parts) -> None:
@@ -166,10 +149,10 @@ def _wire_picture(gr: Any, parts: Parts) -> None:
         except FoveateError as error:
             return Asked(), "", "", widgets.trouble(error), ""
 
-    parts.drop.upload(
+    parts.picker.drop.upload(
         widgets.on_event(gr, "address", on_upload),
         None,
-        [parts.asked, parts.picture, parts.suggestions, parts.answer, parts.panels],
+        [parts.asked, parts.picker.picture, parts.suggestions, parts.answer, parts.panels],
         api_visibility="private",
     )
 
@@ -188,8 +171,10 @@ def _wire_question(gr: Any, shelf: Shelf, parts: Parts) -> None:
 
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     drawn = [parts.asked, parts.names, *parts.knobs]
-    shown = [parts.asked, parts.picture, parts.suggestions, parts.question]
-    picked = parts.thumbs.select(widgets.on_event(gr, "pick", pick_example), None, shown, api_visibility="private")
+    shown = [parts.asked, parts.picker.picture, parts.suggestions, parts.question]
+    picked = parts.picker.thumbs.select(
+        widgets.on_event(gr, "pick", pick_example), None, shown, api_visibility="private"
+    )
     suggested = parts.suggestions.select(widgets.on_event(gr, "pick", str), None, parts.question, **quiet)
     for begin in (picked.then, suggested.then, parts.button.click, parts.question.submit):
         answered = begin(
@@ -203,7 +188,7 @@ def _wire_question(gr: Any, shelf: Shelf, parts: Parts) -> None:
 def _truth(asked: Asked, text: str) -> np.ndarray | None:
     if asked.example is None:
         return None
-    data = examples()
+    data = picker.examples()
     own = data.questions_of(data.pictures[asked.example].id)
     return next((question.region() for question in own if question.text == text and question.region), None)
 

@@ -11,7 +11,9 @@ from typing import Any
 from foveate import hub
 from foveate.data.files import read_json
 from foveate.errors import FoveateError
+from foveate.registry import lookup
 from foveate.report import REPORT
+from foveate.search.index import MANIFEST
 from foveate.studio.looks import with_softmax
 from foveate.tasks import Predictor
 from foveate.train.checkpoint import WEIGHTS
@@ -19,12 +21,12 @@ from foveate.train.folder import CONFIG
 from foveate.train.history import METRICS
 
 EMBEDDED = Path(hub.__file__).parent / "runs"
-KEPT = 4
+KEPT = 12
 DEPTH = 3  # folders below the one of the runs
 
 
 class Shelf:
-    """Runs by name; the last KEPT that were used stay in memory.
+    """Runs by name; the last KEPT things that were used stay in memory.
 
     Args:
         folder: whose runs and reports are offered, besides the embedded runs; nothing outside of it is.
@@ -36,7 +38,8 @@ class Shelf:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self._lock = Lock()
-        self._loaded: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._locks: dict[tuple[str, str], Lock] = {}
+        self._kept: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
     def runs(self, task: str | None = None) -> dict[str, Path]:
         """The folders of runs with weights, of one task or of all, embedded ones first, by the name to show."""
@@ -53,6 +56,10 @@ class Shelf:
         files = sorted(self._files(REPORT), key=lambda path: path.stat().st_mtime, reverse=True)
         return {str(path.parent.relative_to(self.folder)): path for path in files}
 
+    def indexes(self) -> dict[str, Path]:
+        """The folders of indexes to search in."""
+        return {str(path.parent.relative_to(self.folder)): path.parent for path in self._files(MANIFEST)}
+
     def predictor(self, name: str) -> Predictor:
         """A run, loaded; a name that is not offered raises UnknownName."""
         return self._load("run", name, hub.load)
@@ -60,6 +67,20 @@ class Shelf:
     def scorer(self, name: str) -> Predictor:
         """The run with softmax in place of its attention."""
         return self._load("scores", name, with_softmax)
+
+    def kept(self, key: tuple[str, str], make: Callable[[], Any]) -> Any:
+        """What `make` gave under this key, made once however many ask at the same time; the oldest are forgotten."""
+        with self._lock:
+            own = self._locks.setdefault(key, Lock())
+        with own:
+            value = self._kept.get(key)  # another thread may be forgetting it
+            value = make() if value is None else value
+            with self._lock:
+                self._kept[key] = value
+                self._kept.move_to_end(key)
+                while len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+        return value
 
     def table(self) -> list[list[str]]:
         """Name, task, mechanism and objective of every run."""
@@ -71,16 +92,8 @@ class Shelf:
         return rows
 
     def _load(self, kind: str, name: str, load: Callable[[str], Any]) -> Any:
-        from foveate.registry import lookup
-
         folder = lookup("run", name, self.runs())
-        with self._lock:
-            if (kind, name) not in self._loaded:
-                self._loaded[kind, name] = load(str(folder))
-            self._loaded.move_to_end((kind, name))
-            while len(self._loaded) > 2 * KEPT:
-                self._loaded.popitem(last=False)
-            return self._loaded[kind, name]
+        return self.kept((kind, name), lambda: load(str(folder)))
 
     def _files(self, name: str) -> list[Path]:
         """Files of a name up to DEPTH folders below, none that a link leads out of the folder."""

@@ -170,11 +170,22 @@ def read_scores(text: Any, side: int) -> list[float]:
     return [min(9.0, max(-9.0, score)) for score in scores] if known else [0.0] * (side * side)
 
 
-def on_event(gr: Any, field: str, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A listener that hands one field of a widget's event to `work`; gradio finds the event by its annotation."""
+def on_event(gr: Any, field: str, work: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A listener without inputs that hands one field of a widget's event to `work`."""
 
     def listener(event: Any) -> Any:
         return work(getattr(event, field, None))
+
+    # gradio finds the event by its annotation, and cannot resolve one that is a text
+    listener.__annotations__ = {"event": gr.EventData}
+    return listener
+
+
+def on_event_with(gr: Any, field: str, work: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """A listener with one input, which `work` gets before the field of the event."""
+
+    def listener(given: Any, event: Any) -> Any:
+        return work(given, getattr(event, field, None))
 
     listener.__annotations__ = {"event": gr.EventData}
     return listener

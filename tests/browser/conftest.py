@@ -1,0 +1,122 @@
+"""A studio on a free port and a browser that notes every error and every request that leaves for another host.
+
+Needs the extra `studio`, playwright and Debian's chromium: `make browsers` brings them. With FOVEATE_SCREENSHOTS set
+to a folder, the walks leave pictures of the pages there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+WAIT = 300  # seconds until the studio must answer
+PATIENCE = 60_000  # milliseconds for anything in the page
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """A folder with one report."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "mine").mkdir()
+    (folder / "mine" / "report.html").write_text("<!doctype html><title>t</title><h1>My report</h1>", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def address(runs):
+    """Where the studio is."""
+    for package in ("gradio", "playwright"):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: make browsers")
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed: make browsers")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "foveate", "studio", "--port", str(port), "--runs", str(runs)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield _wait(f"http://127.0.0.1:{port}/", server)
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _wait(address: str, server: subprocess.Popen) -> str:
+    for _ in range(2 * WAIT):
+        if server.poll() is not None:
+            break
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return address
+        except (urllib.error.URLError, TimeoutError):
+            time.sleep(0.5)
+    raise RuntimeError(f"the studio did not start, exit code {server.poll()}")
+
+
+@pytest.fixture(scope="session")
+def browser(address):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    """The studio in a fresh visit; at its end nothing has gone wrong, nothing was fetched elsewhere."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=False)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("response", lambda answer: wrong.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
+    page.on(
+        "request",
+        lambda request: (
+            None if request.url.startswith((address, "data:", "blob:")) else wrong.append(f"request to {request.url}")
+        ),
+    )
+    page.goto(address)
+    page.wait_for_selector("#ask-examples button")
+    yield page
+    context.close()
+    assert wrong == []
+
+
+@pytest.fixture
+def keep(request):
+    """`keep(page, name)` leaves a picture of the page for the documentation, when asked to."""
+    folder = os.environ.get("FOVEATE_SCREENSHOTS")
+
+    def save(page, name: str) -> None:
+        if folder:
+            page.mouse.move(0, 0)
+            page.screenshot(path=Path(folder) / f"studio-{name}.png", full_page=True)
+
+    return save

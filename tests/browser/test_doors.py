@@ -1,0 +1,62 @@
+"""What the studio must not open: files of the machine, other hosts, endless requests; and it stays up meanwhile."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+
+def status(address: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "gradio_api/file=/etc/passwd",
+        "gradio_api/file=../../../../../../etc/passwd",
+        "gradio_api/file=pyproject.toml",
+        f"gradio_api/file={Path(__file__).resolve()}",
+        "static/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+        "gradio_api/file=https://example.org/",
+        "gradio_api/proxy=https://example.org/",
+    ],
+)
+def test_no_file_of_the_machine_is_handed_out(address, path):
+    code, body = status(address + path)
+    assert code >= 400
+    assert b"root:" not in body
+    assert b"[project]" not in body
+
+
+def test_long_requests_are_refused(address):
+    host = urllib.parse.urlsplit(address).netloc
+    line = http.client.HTTPConnection(host, timeout=60)
+    line.putrequest("POST", "/gradio_api/queue/join")
+    line.putheader("Content-Length", "17000000")
+    line.endheaders()  # the answer comes before anything is sent
+    assert line.getresponse().status == 413
+    line.close()
+    assert status(address)[0] == 200
+
+
+def test_nothing_is_offered_to_programs(address):
+    _, body = status(address + "gradio_api/info")
+    assert json.loads(body) == {"named_endpoints": {}, "unnamed_endpoints": {}}
+
+
+def test_the_page_names_no_other_host(address):
+    config = status(address + "config")[1]
+    assert json.loads(config)["analytics_enabled"] is False
+    for host in (b"fonts.googleapis", b"cdn.", b"huggingface.co"):
+        assert host not in config

@@ -1,0 +1,141 @@
+"""Walks through the pages in a real browser; see conftest for what every walk must not do."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from PIL import Image
+
+from foveate.studio import PAGES, Shelf
+
+
+def open_page(page, name: str) -> None:
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def changed(page, selector: str, before: str) -> str:
+    """What a component shows once it is no longer what it was."""
+    page.wait_for_function("([w, old]) => document.querySelector(w).innerHTML !== old", arg=[inside(selector), before])
+    return page.inner_html(inside(selector))
+
+
+def inside(selector: str) -> str:
+    """The value of a component, without the signs of work around it."""
+    return f"{selector} .prose"
+
+
+def shown(page, selector: str) -> str:
+    return page.inner_html(inside(selector))
+
+
+def panels(page, where: str) -> list[str]:
+    return page.locator(f"{where} figcaption").all_inner_texts()
+
+
+def ask(page, question: str) -> str:
+    before = shown(page, "#ask-answer")
+    page.fill("#ask-question textarea", question)
+    page.click("#ask-button")
+    return changed(page, "#ask-answer", before)
+
+
+def png(**options) -> bytes:
+    file = io.BytesIO()
+    Image.new(options.get("mode", "RGB"), (60, 40), options.get("colour", "red")).save(file, "PNG")
+    return file.getvalue()
+
+
+def upload(page, data: bytes, name: str = "picture.png") -> None:
+    page.set_input_files("#ask-drop input", {"name": name, "mimeType": "image/png", "buffer": data})
+
+
+def test_every_page_opens(page):
+    assert page.get_by_role("tab").all_inner_texts() == list(PAGES)
+    for name, row in PAGES.items():
+        open_page(page, name)
+        page.get_by_text(row.about).wait_for()
+
+
+def test_ask_from_example_to_knobs(page, keep):
+    page.click("#ask-examples button >> nth=1")
+    page.wait_for_selector("#ask-maps .fv-panel")
+    assert panels(page, "#ask-maps")[0] == "picture"
+    assert panels(page, "#ask-maps")[-1] == "true region"
+    keep(page, "ask")
+    before = shown(page, "#ask-maps")
+    page.get_by_label("number input for smoothness (fusedmax, TVmax)").locator("visible=true").fill("0.9")
+    before = changed(page, "#ask-maps", before)
+    page.get_by_label("gfusedmax").check()
+    changed(page, "#ask-maps", before)
+    assert "gfusedmax" in panels(page, "#ask-maps")
+    first = page.input_value("#ask-question textarea")
+    page.click("#ask-suggestions button >> nth=-1")
+    page.wait_for_function("old => document.querySelector('#ask-question textarea').value !== old", arg=first)
+
+
+def test_ask_ones_own_question_about_ones_own_picture(page):
+    upload(page, png(mode="RGBA", colour=(200, 30, 30, 128)))
+    page.wait_for_selector("#ask-picture img")
+    answer = ask(page, "What colour is the zebra?")
+    assert "Never seen: zebra" in answer
+    page.wait_for_selector("#ask-maps .fv-panel")
+    assert "true region" not in panels(page, "#ask-maps")
+
+
+def test_what_cannot_be_asked_is_told_in_the_page(page):
+    assert "expected a question, got none" in ask(page, "  ")
+    assert "expected a picture, got none" in ask(page, "What is red?")
+    page.click("#ask-examples button >> nth=0")
+    page.wait_for_selector("#ask-maps .fv-panel")
+    assert "at most 300 characters, got 10000" in ask(page, "a" * 10_000)
+    before = shown(page, "#ask-answer")
+    upload(page, b"this is no picture")
+    assert "cannot be decoded" in changed(page, "#ask-answer", before)
+    assert page.locator("#ask-picture img").count() == 0
+    before = shown(page, "#ask-answer")
+    upload(page, png()[:60])
+    changed(page, "#ask-answer", before)
+    # and the studio goes on
+    page.click("#ask-examples button >> nth=2")
+    page.wait_for_selector("#ask-maps .fv-panel")
+
+
+def test_a_file_that_is_too_large_is_not_even_sent(page):
+    upload(page, b"0" * 10_000_001)
+    page.wait_for_selector("#ask-answer .fv-error")
+
+
+def test_play_by_picking_painting_and_turning(page, keep):
+    open_page(page, "Play")
+    page.wait_for_selector("#play-maps .fv-panel")
+    before = shown(page, "#play-maps")
+    keep(page, "play")
+    box = page.locator("#play-paint canvas").bounding_box()
+    page.mouse.move(box["x"] + 220, box["y"] + 60)
+    page.mouse.down()
+    for step in range(6):
+        page.mouse.move(box["x"] + 220 - 4 * step, box["y"] + 60 + 3 * step)
+    page.mouse.up()
+    before = changed(page, "#play-maps", before)
+    page.get_by_label("or pick scores").click()
+    page.get_by_role("option", name="ring").click()
+    before = changed(page, "#play-maps", before)
+    page.get_by_label("number input for contrast: the scores times").fill("3")
+    before = changed(page, "#play-maps", before)
+    page.get_by_label("number input for components K (mixtures)").locator("visible=true").fill("2")
+    changed(page, "#play-maps", before)
+    assert len(panels(page, "#play-maps")) == 12
+
+
+def test_pages_without_a_run_say_how_to_get_one(page):
+    for name in ("Caption", "Search"):
+        if not Shelf(Path("nowhere")).runs({"Caption": "captioning", "Search": "matching"}[name]):
+            open_page(page, name)
+            page.locator(".fv-error:visible").get_by_text("Train one with: foveate train").wait_for()
+
+
+def test_results_show_reports_and_runs(page):
+    open_page(page, "Results")
+    page.frame_locator("#results-frame iframe").get_by_text("My report").wait_for()
+    page.locator("#results-runs").get_by_text("scenes-vqa").wait_for()
