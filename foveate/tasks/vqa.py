@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
+from foveate.attention.attended import grid_size
 from foveate.data.answers import AnswerVocabulary
 from foveate.data.features import StoreDescription
 from foveate.data.samples import Dataset
@@ -22,6 +23,7 @@ from foveate.metrics import AnswerAccuracy, LookMetrics, choose_answers
 from foveate.metrics.vqa import Rule
 from foveate.models import Answered
 from foveate.ops.density import Density
+from foveate.ops.resample import resample_map
 from foveate.tasks.examples import load_split
 from foveate.tasks.pictures import encoder_input
 from foveate.tasks.task import Loss, Metrics, Task
@@ -201,11 +203,14 @@ class VQA(Task):
         return Loss(total, len(batch.questions), parts)
 
     def _guidance(self, answered: Answered, target: Tensor | None) -> Tensor:
-        """How far attention is from where it should be; zero where nobody knows."""
+        """How far attention is from where it should be, on the model's own grid; zero where nobody knows."""
+        seen = answered.image[-1]
         if target is None:
             return answered.scores.new_zeros(())
-        guide = LOSSES[self.settings.guidance_loss].function
-        return guide(answered.image[-1].map(*self.settings.look_size), target)
+        if seen.grid is None:
+            raise DataError("guidance: expected features on a grid, got regions; set guidance=0 or use other features")
+        H, W = grid_size(seen.grid)
+        return LOSSES[self.settings.guidance_loss].function(seen.map(H, W), resample_map(target, H, W))
 
     def run(self, model: nn.Module, batch: VQABatch) -> Answered:
         """The model on a batch: pictures are normalised on the way in."""
