@@ -17,8 +17,8 @@ from foveate.ops.radial import peak, radial_pdf, support_ratio
 
 # A half axis below this share of the bump's width changes nothing that float64 could show.
 THINNEST = 3e-4
-# Densities a pass, so that the nodes of one pass stay in the cache; ball_moments has 32 times the nodes.
-CHORD_PAIRS, BALL_PAIRS = 8192, 512
+# Pairs of a density and a bump a pass, to bound the memory; a bounded bump has more nodes.
+PAIRS, BOUNDED_PAIRS = 3200, 1024
 
 
 def expect_basis(where: str, mean: Tensor, covariance: Tensor, power: float, basis: Basis) -> Tensor:
@@ -180,7 +180,7 @@ def _frame(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 def _moments(semi: Tensor, centre: Tensor, power: float, bump: float) -> Tensor:
     chords = power == 1 and math.isinf(bump) and semi.shape[-1] == 2
-    rows = max(1, (CHORD_PAIRS if chords else BALL_PAIRS) // max(1, centre.shape[-2]))
+    rows = max(1, (PAIRS if math.isinf(bump) else BOUNDED_PAIRS) // max(1, centre.shape[-2]))
     parts = [
         chord_moments(s, c) if chords else ball_moments(s, c, power, bump)
         for s, c in zip(semi.split(rows), centre.split(rows), strict=True)

@@ -6,15 +6,20 @@ needs, value and gradient, are the integrals of `1, u, u uᵀ`.
 
 - `chord_moments`: m = 1, Gaussian bump, plane. Along the chords across one axis the integral is closed (erfc, exp);
   along the axis Gauss's rule, on the part of it within reach of the peak of the product.
-- `ball_moments`: any m >= 1, any bump, line or plane, by Gauss's rule along every axis. Every term is positive.
+- `ball_moments`: any m >= 1, any bump, line or plane, by Gauss's rule along every axis. Every term is positive. Along a
+  chord the logarithm of a Gaussian bump is a quadratic of the node, so that a product of matrices makes the exponents
+  and another one the integrals: an exponential a node is nearly all it costs.
 
 A square root where a chord ends would spoil Gauss's rule: `S = (3 τ − τ³) / 2` makes it smooth, since
 `√(1 − S²) = (1 − τ²) √(4 − τ²) / 2`.
+
+Inside, the nodes are the first axis of a tensor and the pairs of a density and a bump the last.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -24,6 +29,7 @@ from torch import Tensor
 from foveate.ops.radial import peak, radial_reach
 
 CHORD_NODES = 28
+BLOCK = 8192  # chords at once: their nodes stay in the cache
 REACH = 4.4  # a Gaussian bump is below exp(−REACH²) = 4e-9 of the peak of the product beyond this distance from it
 
 
@@ -61,29 +67,25 @@ def chord_moments(semi: Tensor, centre: Tensor) -> Tensor:
 
     Reference: replaces the angular rule of Farinhas 2021 (thesis, appendix A.2, algorithm 4).
     """
-    axes, points, low, high, swapped = _chord_window(semi, centre)
-    (a, b), (cx, cy) = axes, points
-    S, cosine, weight = mapped_nodes(low, high, CHORD_NODES)
-    x = torch.addcmul(-cx.unsqueeze(-1), a.unsqueeze(-1), S)
+    window = _gaussian_window(semi, centre, 1.0)
+    X, cosine, weight = window.nodes(CHORD_NODES)
+    x = torch.addcmul(-window.cx, window.a, X)
     weight = weight.mul_((x * x).neg_().exp_())
-    y0 = cy.abs()
-    half = cosine.mul_(b.unsqueeze(-1))
-    u, v = y0.unsqueeze(-1) - half, half.add_(y0.unsqueeze(-1))
+    y0, half = window.cy.abs(), cosine.mul_(window.b)
+    u, v = y0 - half, half.add_(y0)
     below, above = (u * u).neg_().exp_(), (v * v).neg_().exp_()
     m0 = torch.special.erfc(u).sub_(torch.special.erfc(v)).mul_(weight)
     m1 = (below - above).mul_(weight)
     m2 = below.mul_(u).sub_(above.mul_(v)).mul_(weight)
-    zero, first = 0.5 * math.sqrt(math.pi) * m0.sum(-1), 0.5 * m1.sum(-1)
-    second = 0.5 * (m2.sum(-1) + zero)
-    x0 = 0.5 * math.sqrt(math.pi) * m0.mul_(S).sum(-1)
-    xx = 0.5 * math.sqrt(math.pi) * m0.mul_(S).sum(-1)
-    x1 = 0.5 * m1.mul_(S).sum(-1)
-    side = torch.where(cy > 0, -b, b)
-    y, xy = (first - y0 * zero) / side, (x1 - y0 * x0) / side
-    yy = (second - 2 * y0 * first + y0 * y0 * zero) / (b * b)
-    x, y = _swap(swapped, x0, y)
-    xx, yy = _swap(swapped, xx, yy)
-    return torch.stack([zero, x, y, xx, xy, yy], dim=-1) * (a / math.pi).unsqueeze(-1)
+    # ∫ yᵏ exp(−y²) dy, y = z − |c_y|, is ½ √π m0 for k = 0, ½ m1 for k = 1, ½ (m2 + ½ √π m0) for k = 2
+    k = 0.5 * math.sqrt(math.pi)
+    zero, first, second = k * m0.sum(0), 0.5 * m1.sum(0), 0.5 * m2.sum(0)
+    x0, x1 = k * m0.mul_(X).sum(0), 0.5 * m1.mul_(X).sum(0)
+    xx = k * m0.mul_(X).sum(0)
+    side = torch.where(window.cy > 0, -window.b, window.b)
+    yy = (second - 2 * y0 * first + (y0 * y0 + 0.5) * zero) / (side * side)
+    parts = [zero, x0, (first - y0 * zero) / side, xx, (x1 - y0 * x0) / side, yy]
+    return window.unswap(parts, window.a / math.pi).unflatten(0, centre.shape[:2])
 
 
 def ball_moments(semi: Tensor, centre: Tensor, power: float, bump: float) -> Tensor:
@@ -100,34 +102,148 @@ def ball_moments(semi: Tensor, centre: Tensor, power: float, bump: float) -> Ten
         value `M_1 − tr M_uu` relative to the largest of a row: 1e-6 for a Gaussian bump; in the plane, for bounded
         bumps that overlap, 1e-5 with power = 1 and 3e-4 otherwise.
     """
-    outer, inner = _ball_nodes(power, bump)
+    along, across = _ball_nodes(power, bump)
     if semi.shape[-1] == 1:
-        X, _, w = _line(semi, centre[..., 0], power, bump, outer)
-        norm = semi * (math.pi**-0.5 if math.isinf(bump) else peak(bump, 1))
-        return torch.stack([w.sum(-1), (w * X).sum(-1), (w * X * X).sum(-1)], dim=-1) * norm.unsqueeze(-1)
-    a, b = semi.unsqueeze(-2).unbind(-1)
-    cx, cy = centre.unbind(-1)
-    X, cosine, w = _line(a, cx, power, bump, outer, across=(b, cy))
-    radius = torch.ones_like(X)
-    if not math.isinf(bump):
-        radius = (1 - torch.addcmul(-cx.unsqueeze(-1), a.unsqueeze(-1), X).square()).clamp(min=1e-30).sqrt()
-    s, _, v = _line(cosine * b.unsqueeze(-1) / radius, cy.unsqueeze(-1) / radius, power, bump, inner)
-    w = w * cosine
-    y0, y1, y2 = v.sum(-1), (v * s).sum(-1) * cosine, (v * s * s).sum(-1) * cosine.square()
-    parts = [y0, y0 * X, y1, y0 * X * X, y1 * X, y2]
-    norm = a * b * (1 / math.pi if math.isinf(bump) else peak(bump, 2))
-    return torch.stack([(w * part).sum(-1) for part in parts], dim=-1) * norm.unsqueeze(-1)
+        return _line_moments(semi, centre.squeeze(-1), power, bump, along)
+    window = (_gaussian_window if math.isinf(bump) else _bounded_window)(semi, centre, power)
+    X, cosine, weight = window.nodes(along)
+    middle, half = window.chords(X, cosine, math.isinf(bump))
+    x, y, side = torch.addcmul(-window.cx, window.a, X), torch.addcmul(-window.cy, window.b, middle), window.b * half
+    exponent = torch.stack([(x * x).add_(y * y).neg_(), -2 * y * side, -side * side])
+    inside = None
+    if power != 1:
+        inside = torch.stack([(cosine - middle) * (cosine + middle), -2 * middle * half, -half * half])
+    chords = _chord_integrals(exponent, inside, power, bump, across)
+    y0, s1, s2 = chords.unflatten(-1, X.shape).mul_(weight.mul_(half)).unbind()
+    s1 = s1.mul_(half)
+    y1 = torch.addcmul(s1, y0, middle)
+    y2 = s2.mul_(half * half).add_(s1.add_(y1).mul_(middle))
+    x0 = y0 * X
+    parts = [y0.sum(0), x0.sum(0), y1.sum(0), x0.mul_(X).sum(0), (y1 * X).sum(0), y2.sum(0)]
+    norm = window.a * window.b * (1 / math.pi if math.isinf(bump) else peak(bump, 2))
+    return window.unswap(parts, norm).unflatten(0, centre.shape[:2])
 
 
 def mapped_nodes(low: Tensor, high: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Nodes S between `low` and `high` in [−1, 1], `√(1 − S²)`, and weights, (..., count) each."""
-    t1, t2 = 2 * torch.sin(torch.asin(low) / 3), 2 * torch.sin(torch.asin(high) / 3)
     x, w = gauss_legendre(count, low.device)
-    half = (0.5 * (t2 - t1)).unsqueeze(-1)
-    tau = torch.addcmul((0.5 * (t1 + t2)).unsqueeze(-1), half, x)
+    return _mapped(low.unsqueeze(-1), high.unsqueeze(-1), x, w)
+
+
+def _mapped(low: Tensor, high: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    t1, t2 = 2 * torch.sin(torch.asin(low) / 3), 2 * torch.sin(torch.asin(high) / 3)
+    half = 0.5 * (t2 - t1)
+    tau = torch.addcmul(0.5 * (t1 + t2), half, x)
     square = tau * tau
     rest = 1 - square
-    return 0.5 * tau * (3 - square), 0.5 * rest * (4 - square).sqrt(), rest * w * (1.5 * half)
+    cosine = rest * torch.rsub(square, 1, alpha=0.25).sqrt()
+    return tau * torch.rsub(square, 1.5, alpha=0.5), cosine, rest * (w * (1.5 * half))
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The part of the unit disc where the product of a density and a bump can matter, (pairs,) each.
+
+    Nodes run along the axis `a`, from `low` to `high`, and along chords across it, from `bottom` to `top` at most.
+    """
+
+    a: Tensor
+    b: Tensor
+    cx: Tensor
+    cy: Tensor
+    low: Tensor
+    high: Tensor
+    bottom: Tensor
+    top: Tensor
+    swapped: Tensor | None
+
+    def nodes(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Nodes X along the first axis, `√(1 − X²)` and weights, (count, pairs) each."""
+        x, w = gauss_legendre(count, self.a.device)
+        return _mapped(self.low, self.high, x.unsqueeze(-1), w.unsqueeze(-1))
+
+    def chords(self, X: Tensor, cosine: Tensor, unbounded: bool) -> tuple[Tensor, Tensor]:
+        """Middle and half length of the part of each chord that matters, (count, pairs) each."""
+        lower, upper = torch.maximum(-cosine, self.bottom), torch.minimum(cosine, self.top)
+        if not unbounded:
+            radius = (1 - torch.addcmul(-self.cx, self.a, X).square()).clamp(min=0).sqrt()
+            lower = torch.maximum(lower, (self.cy - radius) / self.b)
+            upper = torch.minimum(upper, (self.cy + radius) / self.b)
+        return (lower + upper).mul_(0.5), (upper - lower).mul_(0.5).relu_()
+
+    def unswap(self, parts: list[Tensor], norm: Tensor) -> Tensor:
+        """Integrals of `1, X, Y, X², XY, Y²` times `norm`, (pairs, 6), with the axes in their first order."""
+        zero, x, y, xx, xy, yy = parts
+        if self.swapped is not None:
+            x, y = _swap(self.swapped, x, y)
+            xx, yy = _swap(self.swapped, xx, yy)
+        return torch.stack([zero, x, y, xx, xy, yy], dim=-1) * norm.unsqueeze(-1)
+
+
+def _gaussian_window(semi: Tensor, centre: Tensor, power: float) -> _Window:
+    """Within reach of the peak of the product.
+
+    The first axis is the long one, except near the end of a wide ellipse: there the edge crosses the chords steeply,
+    and the other axis is better.
+    """
+    a, b, cx, cy = _pairs(semi, centre)
+    (x, y), kappa = _peak((a * a, b * b), (a * cx, b * cy), power)
+    swapped = ((x * b).abs() > (y * a).abs()) & (b * (1 - y.abs()) > 1.5 * REACH)
+    a, b = _swap(swapped, a, b)
+    cx, cy = _swap(swapped, cx, cy)
+    x, y = _swap(swapped, x, y)
+    distance2 = (a * x - cx).square() + (b * y - cy).square()
+    along, across = _limits(a, cx, x, distance2, kappa), _limits(b, cy, y, distance2, kappa)
+    return _Window(a, b, cx, cy, *along, *across, swapped)
+
+
+def _bounded_window(semi: Tensor, centre: Tensor, power: float) -> _Window:
+    """Where the disc and a bounded bump overlap."""
+    a, b, cx, cy = _pairs(semi, centre)
+    low, high = _overlap(a, cx, power)
+    return _Window(a, b, cx, cy, low, high, torch.full_like(a, -1), torch.ones_like(a), None)
+
+
+def _pairs(semi: Tensor, centre: Tensor) -> tuple[Tensor, ...]:
+    """Half axes and centres of every pair of a density and a bump, (pairs,) each."""
+    beside = torch.cat([semi.unsqueeze(-2).expand_as(centre), centre], dim=-1)
+    return beside.flatten(0, 1).mT.contiguous().unbind()
+
+
+def _overlap(a: Tensor, c: Tensor, power: float) -> tuple[Tensor, Tensor]:
+    """Part of [−1, 1] along the half axis `a` where a bump of half width 1 at `c` is above zero."""
+    edge = math.sqrt(radial_reach(power - 1, missing=1e-14))
+    return ((c - 1) / a).clamp(-edge, edge), ((c + 1) / a).clamp(-edge, edge)
+
+
+def _across(count: int, power: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The powers 0, 1, 2 of the nodes of a chord, (count, 3), and with weights, (3, count).
+
+    Unless the exponent is whole the density is not smooth where the chord ends, and the nodes crowd there.
+    """
+    x, w = gauss_legendre(count, device)
+    if power % 1:
+        x, w = 0.5 * x * (3 - x * x), 1.5 * w * (1 - x * x)
+    powers = torch.stack([torch.ones_like(x), x, x * x], dim=-1)
+    return powers, powers.mT * w
+
+
+def _chord_integrals(exponent: Tensor, inside: Tensor | None, power: float, bump: float, count: int) -> Tensor:
+    """Integrals of `1, s, s²` over [−1, 1] times `inside^{power − 1}` times the bump, (3, chords).
+
+    Both are quadratics of s, given by their coefficients (3, ...); the bump is `exp(exponent)` or
+    `[1 + exponent]_+^bump`.
+    """
+    powers, weighted = _across(count, power, exponent.device)
+    quadratics = [q.flatten(1).split(BLOCK, dim=-1) for q in (exponent, inside) if q is not None]
+    parts = []
+    for first, *rest in zip(*quadratics, strict=True):
+        product = powers @ first
+        product = product.exp_() if math.isinf(bump) else product.add_(1).relu_().pow_(bump)
+        for second in rest:
+            product = product.mul_((powers @ second).relu_().pow_(power - 1))
+        parts.append(weighted @ product)
+    return torch.cat(parts, dim=-1)
 
 
 def _peak(semi2: tuple[Tensor, ...], pull: tuple[Tensor, ...], power: float) -> tuple[list[Tensor], Tensor]:
@@ -137,7 +253,7 @@ def _peak(semi2: tuple[Tensor, ...], pull: tuple[Tensor, ...], power: float) -> 
     left side is nearly linear in κ. `semi2` holds the squares of the half axes, `pull` the products semi * c.
     """
     kappa = torch.full_like(pull[0], power)
-    for _ in range(6):
+    for _ in range(4):
         inverse = [1 / (s + kappa) for s in semi2]
         squares = [(p * i).square() for p, i in zip(pull, inverse, strict=True)]
         total = sum(squares[1:], squares[0]) + power / kappa
@@ -161,26 +277,6 @@ def _limits(a: Tensor, cx: Tensor, x: Tensor, distance2: Tensor, kappa: Tensor) 
     return low.clamp(-1, 1), high.clamp(-1, 1)
 
 
-def _chord_window(
-    semi: Tensor, centre: Tensor
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor, Tensor, Tensor]:
-    """Axes and centres with the axis of the nodes first, the limits along it, and where the axes were swapped.
-
-    Nodes run along the long axis, except near the end of a wide ellipse: there the edge crosses the chords steeply, and
-    the other axis is better.
-    """
-    a, b = semi.unsqueeze(-2).unbind(-1)
-    cx, cy = centre.unbind(-1)
-    (x, y), kappa = _peak((a * a, b * b), (a * cx, b * cy), 1.0)
-    swapped = ((x * b).abs() > (y * a).abs()) & (b * (1 - y.abs()) > REACH)
-    a, b = _swap(swapped, a, b)
-    cx, cy = _swap(swapped, cx, cy)
-    x, y = _swap(swapped, x, y)
-    distance2 = (a * x - cx).square() + (b * y - cy).square()
-    low, high = _limits(a, cx, x, distance2, kappa)
-    return (a, b), (cx, cy), low, high, swapped
-
-
 def _ball_nodes(power: float, bump: float) -> tuple[int, int]:
     """Nodes along the first axis and across it.
 
@@ -188,34 +284,29 @@ def _ball_nodes(power: float, bump: float) -> tuple[int, int]:
     out; across it, the product of two paraboloids is a polynomial.
     """
     if math.isinf(bump):
-        return 28, 28
-    return (128, 8) if power == 1 else (64, 16)
+        return 28, 28 if power % 1 else 20
+    return (128, 4) if power == 1 else (64, 16)
 
 
 def _swap(swapped: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(swapped, second, first), torch.where(swapped, first, second)
 
 
-def _line(
-    a: Tensor, c: Tensor, power: float, bump: float, nodes: int, across: tuple[Tensor, Tensor] | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Nodes u along one axis, `√(1 − u²)`, and weights times `(1 − u²)^{power−1}` times the bump along this axis.
-
-    `across`: half axis and centre of the other axis, when the nodes are the chords of a disc.
-    """
+def _line_moments(semi: Tensor, centre: Tensor, power: float, bump: float, count: int) -> Tensor:
+    """Integrals of `1, X, X²` over the unit interval, for half axes (R, 1) and centres (R, J)."""
+    a, c = semi.expand_as(centre).flatten(), centre.flatten()
     if math.isinf(bump):
-        others = () if across is None else (across,)
-        axes = (a, *(b for b, _ in others))
-        pulls = (a * c, *(b * cy for b, cy in others))
-        at, kappa = _peak(tuple(s * s for s in axes), pulls, power)
-        distance2 = (a * at[0] - c).square()
-        for (b, cy), y in zip(others, at[1:], strict=True):
-            distance2 = distance2 + (b * y - cy).square()
-        low, high = _limits(a, c, at[0], distance2, kappa)
+        (x,), kappa = _peak((a * a,), (a * c,), power)
+        low, high = _limits(a, c, x, (a * x - c).square(), kappa)
     else:
-        edge = math.sqrt(radial_reach(power - 1, missing=1e-14))
-        low, high = ((c - 1) / a).clamp(-edge, edge), ((c + 1) / a).clamp(-edge, edge)
-    u, cosine, w = mapped_nodes(low, high, nodes)
-    z2 = torch.addcmul(-c.unsqueeze(-1), a.unsqueeze(-1), u).square()
-    w = w * (torch.exp(-z2) if math.isinf(bump) else (1 - z2).clamp(min=0).pow(bump))
-    return u, cosine, w if power == 1 else w * cosine.pow(2 * (power - 1))
+        low, high = _overlap(a, c, power)
+    nodes, w = gauss_legendre(count, semi.device)
+    X, cosine, weight = _mapped(low, high, nodes.unsqueeze(-1), w.unsqueeze(-1))
+    z2 = torch.addcmul(-c, a, X).square_()
+    weight = weight.mul_(z2.neg_().exp_() if math.isinf(bump) else (1 - z2).relu_().pow_(bump))
+    if power != 1:
+        weight = weight.mul_(cosine.pow_(2 * (power - 1)))
+    norm = a * (math.pi**-0.5 if math.isinf(bump) else peak(bump, 1))
+    x1 = weight * X
+    parts = [weight.sum(0), x1.sum(0), x1.mul_(X).sum(0)]
+    return (torch.stack(parts, dim=-1) * norm.unsqueeze(-1)).unflatten(0, centre.shape)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from foveate.ops import quadrature
 from foveate.ops.quadrature import ball_moments, chord_moments, gauss_legendre, mapped_nodes
 
 
@@ -30,29 +31,46 @@ CASES = [
     ((6.0, 6.0), (-5.9, 0.4)),
     ((0.05, 0.02), (0.4, 1.2)),
     ((3.0, 0.1), (-2.5, 0.5)),
+    ((38.2, 4.57), (35.1, 0.01)),  # the end of a long ellipse that is hardly wider than the bump
+    ((25.0, 20.0), (-24.8, 3.0)),  # the end of a wide one, where the nodes run along the other axis
 ]
 
 
 @pytest.mark.parametrize(("semi", "centre"), CASES)
 def test_chords_on_a_disc(semi, centre):
     expected = disc_reference(semi, centre, 1.0, math.inf)
-    found = chord_moments(torch.tensor([semi]).double(), torch.tensor([[centre]]).double())[0, 0]
+    found = chord_moments(torch.tensor([semi], dtype=torch.float64), torch.tensor([[centre]], dtype=torch.float64))[
+        0, 0
+    ]
     torch.testing.assert_close(found, expected, rtol=0, atol=3e-7 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize(("semi", "centre"), CASES)
-@pytest.mark.parametrize("power", [1.0, 1.5, 3.0])
+@pytest.mark.parametrize("power", [1.0, 1.5, 2.0, 3.0])
 def test_ball_with_a_gaussian_bump(semi, centre, power):
     expected = disc_reference(semi, centre, power, math.inf)
-    found = ball_moments(torch.tensor([semi]).double(), torch.tensor([[centre]]).double(), power, math.inf)[0, 0]
-    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5 * float(expected.abs().max()))
+    found = ball_moments(
+        torch.tensor([semi], dtype=torch.float64), torch.tensor([[centre]], dtype=torch.float64), power, math.inf
+    )[0, 0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("bump", [math.inf, 1.0])
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_blocks_change_nothing(power, bump, monkeypatch):
+    semi, centre = torch.tensor([[2.0, 0.5], [0.8, 0.3]]).double(), torch.rand(2, 3, 2).double()
+    whole = ball_moments(semi, centre, power, bump)
+    monkeypatch.setattr(quadrature, "BLOCK", 5)
+    torch.testing.assert_close(ball_moments(semi, centre, power, bump), whole, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0])
 def test_ball_with_a_bounded_bump(power):
     semi, centre = (0.8, 0.3), (0.5, 0.4)
     expected = disc_reference(semi, centre, power, 1.0, count=1500)
-    found = ball_moments(torch.tensor([semi]).double(), torch.tensor([[centre]]).double(), power, 1.0)[0, 0]
+    found = ball_moments(
+        torch.tensor([semi], dtype=torch.float64), torch.tensor([[centre]], dtype=torch.float64), power, 1.0
+    )[0, 0]
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-4 * float(expected.max()))
 
 
@@ -66,7 +84,9 @@ def test_line(power, bump):
     kernel = torch.exp(-z2) / math.sqrt(math.pi) if math.isinf(bump) else 0.75 * (1 - z2).clamp(min=0)
     weight = w * (1 - x * x) ** (power - 1) * kernel * semi
     expected = torch.stack([weight.sum(), (weight * x).sum(), (weight * x * x).sum()])
-    found = ball_moments(torch.tensor([[semi]]).double(), torch.tensor([[[centre]]]).double(), power, bump)[0, 0]
+    found = ball_moments(
+        torch.tensor([[semi]], dtype=torch.float64), torch.tensor([[[centre]]], dtype=torch.float64), power, bump
+    )[0, 0]
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
 
 
