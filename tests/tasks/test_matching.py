@@ -1,0 +1,345 @@
+"""Matching: examples, batches, the loss and its parts, metrics over a split."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from foveate.attention import mechanism
+from foveate.data.features import PictureFeatures
+from foveate.data.samples import Box, Caption, Phrase
+from foveate.data.vocabulary import END, START, Vocabulary
+from foveate.errors import DataError, UnknownName
+from foveate.losses import choose_swaps, content_resourcing, ranking_hinge
+from foveate.metrics import retrieval_metrics
+from foveate.models import BFAN, SCAN, Fragments, LogSumExp, MatchingDAN, Mean
+from foveate.tasks.matching import Matching
+from foveate.tasks.matching_constraints import resourcing, swapping
+from foveate.tasks.matching_data import MatchingBatch, MatchingExample, collate
+from foveate.tasks.matching_metrics import MatchingPrediction
+from foveate.tasks.matching_settings import Bfan, MatchingSettings, Mdan, Scan
+from foveate.tasks.pictures import Conv
+
+SMALL = MatchingSettings(model=Scan(hidden=8), images=Conv((8, 8, 8, 8)), word_dim=6, min_count=1, limit=4)
+MODELS = {"scan": Scan(hidden=8), "bfan": Bfan(hidden=8), "m-dan": Mdan(hidden=8)}
+
+
+@pytest.fixture(scope="module")
+def scenes() -> Matching:
+    return Matching.from_data(SMALL, None)
+
+
+def caption(number: int, image: str, text: str, *phrases: Phrase) -> Caption:
+    return Caption(number, image, text, tuple(text.split()), phrases)
+
+
+def features(identity: str, value: float = 1.0) -> PictureFeatures:
+    return PictureFeatures(identity, np.full((4, 3), value, np.float32), grid=(2, 2))
+
+
+WORDS = Vocabulary.from_tokens([["a", "red", "disc", "dog", "left"]])
+
+
+def test_examples_are_pictures_with_some_captions_in_training_and_all_beyond(scenes: Matching) -> None:
+    one = scenes.examples("train", None)
+    assert len(one) == 20
+    assert [len(one[number].captions) for number in range(6)] == [1] * 6
+    two = replace(scenes, settings=replace(SMALL, captions_each=2)).examples("train", None)
+    assert [len(two[number].captions) for number in range(6)] == [2, 2, 1, 2, 2, 1]
+    assert len({two[number].id for number in range(3)}) == 1
+    val = scenes.examples("val", None)
+    assert [len(val[number].captions) for number in range(len(val))] == [5] * 4
+    assert one.fingerprint() == two.fingerprint() != val.fingerprint()
+
+
+def test_a_batch_holds_every_picture_once() -> None:
+    examples = [
+        MatchingExample("x", features("x"), (caption(1, "x", "a disc"), caption(2, "x", "a red disc"))),
+        MatchingExample("y", features("y", 2.0), (caption(3, "y", "dog"),)),
+        MatchingExample("x", features("x"), (caption(4, "x", "left of a disc"),)),
+    ]
+    batch = collate(examples, WORDS, 3, marks=True)
+    assert batch.pictures.values.shape == (2, 4, 3)
+    assert batch.owner.tolist() == [0, 0, 1, 0]
+    assert [c.id for c in batch.captions] == [1, 2, 3, 4]
+    assert batch.tokens[2, :3].tolist() == [START, WORDS.index("dog"), END]
+    assert batch.mask.sum(-1).tolist() == [4, 5, 3, 5]  # the last one is cut after three words
+    assert collate(examples, WORDS, 9, marks=False).mask.sum(-1).tolist() == [2, 3, 1, 4]
+
+
+def batch_of(task: Matching, count: int = 4, split: str = "val") -> MatchingBatch:
+    examples = task.examples(split, None)
+    return task.collate([examples[number] for number in range(count)])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_a_loss_with_a_gradient_and_metrics(scenes: Matching, name: str) -> None:
+    task = replace(scenes, settings=replace(SMALL, model=MODELS[name]))
+    torch.manual_seed(0)
+    model = task.build_model()
+    batch = batch_of(task)
+    loss = task.loss(model, batch)
+    assert loss.count == 20
+    loss.total.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
+    metrics = task.metrics()
+    with torch.no_grad():
+        metrics.update(task.predict(model.eval(), batch), batch)
+    found = metrics.compute()
+    assert 0 <= found["rsum"] <= 600
+    assert ("attention_f1" in found) == (name != "m-dan")
+
+
+def test_the_loss_is_equation_9(scenes: Matching) -> None:
+    torch.manual_seed(0)
+    model, batch = scenes.build_model(), batch_of(scenes)
+    plain = scenes.loss(model, batch)
+    assert set(plain.parts) == {"ranking"}
+    settings = replace(SMALL, ccr=2.0, ccs=3.0, ccr_margin=0.4, ccs_margin=0.5)
+    torch.manual_seed(5)
+    both = replace(scenes, settings=settings).loss(model, batch)
+    assert set(both.parts) == {"ranking", "ccr", "ccs"}
+    torch.testing.assert_close(both.parts["ranking"], plain.total)
+    torch.testing.assert_close(both.total, plain.total + 2 * both.parts["ccr"] + 3 * both.parts["ccs"])
+    images, texts = scenes.embed(model, batch)
+    torch.testing.assert_close(plain.total, ranking_hinge(model.scorer(images, texts), batch.owner))
+    looks = model.scorer.cross(images.take(batch.owner), texts)
+    torch.testing.assert_close(both.parts["ccr"], resourcing(looks, model.scorer.aggregate, 0.4))
+    torch.manual_seed(5)
+    torch.testing.assert_close(both.parts["ccs"], swapping(looks, batch.tokens, batch.owner, 0.5))
+
+
+@pytest.mark.parametrize(("field", "value"), [("margin", 0.7), ("negatives", "all"), ("mechanism", "sparsemax")])
+def test_fields_change_the_loss(scenes: Matching, field: str, value: object) -> None:
+    torch.manual_seed(0)
+    other = replace(scenes, settings=replace(SMALL, **{field: value}))
+    model, batch = other.build_model(), batch_of(scenes)
+    torch.manual_seed(0)
+    assert scenes.loss(scenes.build_model(), batch).total.item() != pytest.approx(other.loss(model, batch).total.item())
+
+
+def test_the_first_batches_are_easy(scenes: Matching) -> None:
+    task = replace(scenes, settings=replace(SMALL, easy_batches=2))
+    torch.manual_seed(0)
+    model, batch = task.build_model(), batch_of(task)
+    losses = [task.loss(model, batch).total.item() for _ in range(3)]
+    assert losses[0] == losses[1] > losses[2]
+    assert model.state_dict()["batches"] == 3
+    assert losses[2] == pytest.approx(scenes.loss(model, batch).total.item())
+
+
+def looks_of(scorer: SCAN | BFAN) -> tuple:
+    torch.manual_seed(3)
+    images = Fragments(torch.randn(3, 4, 6).requires_grad_(), torch.arange(4) < torch.tensor([4, 3, 2])[:, None]).unit()
+    texts = Fragments(torch.randn(3, 5, 6).requires_grad_(), torch.arange(5) < torch.tensor([5, 3, 4])[:, None]).unit()
+    return scorer.cross(images, texts)
+
+
+def soft() -> torch.nn.Module:
+    return mechanism("softmax")
+
+
+def test_resourcing_reads_both_directions_of_a_model() -> None:
+    looks = looks_of(BFAN(soft(), soft(), temperature=5.0))
+    total = sum(
+        content_resourcing(
+            look.queries.values,
+            look.keys.values,
+            look.scores,
+            look.attended,
+            margin=1.0,
+            mask=look.keys.mask,
+            asked=look.queries.mask,
+            aggregate=Mean(),
+        )
+        for look in looks
+    )
+    assert total > 0
+    torch.testing.assert_close(resourcing(looks, Mean(), 1.0), total)
+    assert resourcing(looks, LogSumExp(5.0), 1.0) != total
+
+
+TOKENS = torch.tensor([[2, 7, 8, 9, 3], [2, 10, 3, 0, 0], [2, 11, 12, 3, 0]])
+OWNER = torch.tensor([0, 1, 2])
+
+
+def test_swapping_swaps_the_drawn_word() -> None:
+    (look,) = looks_of(SCAN(soft()))
+    for seed in range(5):
+        torch.manual_seed(seed)
+        ours = swapping((look,), TOKENS, OWNER, 1.0)
+        torch.manual_seed(seed)
+        drawn = torch.rand(3, 5).where(TOKENS > 3, -1).argmax(-1)
+        q = torch.stack([look.queries.values[p, t] for p, t in enumerate(drawn)])
+        a = torch.stack([look.weights[p, t] @ look.keys.values[p] for p, t in enumerate(drawn)])
+        swap = choose_swaps(q, TOKENS[torch.arange(3), drawn], OWNER).index
+        slow = sum(
+            (torch.cosine_similarity(q[swap[p]], a[p], dim=0) - torch.cosine_similarity(q[p], a[p], dim=0) + 1).clamp(0)
+            for p in range(3)
+        )
+        torch.testing.assert_close(ours, slow)
+
+
+def test_swapping_changes_a_word_of_what_a_location_reads() -> None:
+    (look,) = looks_of(SCAN(soft(), direction="i2t", temperature=4.0))
+    torch.manual_seed(0)
+    ours = swapping((look,), TOKENS, OWNER, 1.0)
+    torch.manual_seed(0)
+    drawn = torch.rand(3, 4).where(look.queries.mask, -1).argmax(-1)
+    weights = [look.weights[p, n] for p, n in enumerate(drawn)]
+    place = [max((t for t in range(5) if TOKENS[p, t] > 3), key=lambda t, p=p: weights[p][t].item()) for p in range(3)]
+    keys = torch.stack([look.keys.values[p, t] for p, t in enumerate(place)])
+    swap = choose_swaps(keys, torch.stack([TOKENS[p, t] for p, t in enumerate(place)]), OWNER).index
+    slow = 0.0
+    for p in range(3):
+        q, words = look.queries.values[p, drawn[p]], look.keys.values[p].clone()
+        own = torch.cosine_similarity(q, weights[p] @ words, dim=0)
+        words[place[p]] = keys[swap[p]]
+        slow = slow + (torch.cosine_similarity(q, weights[p] @ words, dim=0) - own + 1).clamp(0)
+    torch.testing.assert_close(ours, slow)
+
+
+@pytest.mark.parametrize("scorer", [SCAN(soft()), BFAN(soft(), soft())])
+def test_swapping_of_one_pair_or_of_marks_alone_is_nothing(scorer: SCAN | BFAN) -> None:
+    looks = looks_of(scorer)
+    assert swapping(looks, TOKENS, torch.zeros(3, dtype=torch.long), 1.0).item() == 0
+    assert swapping(looks, torch.full_like(TOKENS, 2), OWNER, 1.0).item() == 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_metrics_do_not_depend_on_batches_or_processes(scenes: Matching, name: str) -> None:
+    task = replace(scenes, settings=replace(SMALL, model=MODELS[name]))
+    torch.manual_seed(0)
+    model, examples = task.build_model().eval(), task.examples("val", None)
+
+    def fed(*parts: list[int]):
+        metrics = task.metrics()
+        with torch.no_grad():
+            for part in parts:
+                batch = task.collate([examples[number] for number in part])
+                metrics.update(task.predict(model, batch), batch)
+        return metrics
+
+    whole = fed([0, 1, 2, 3]).compute()
+    assert fed([0], [1, 2], [3]).compute() == pytest.approx(whole)
+    merged = task.metrics()
+    for part in ([0, 2], [1, 3]):
+        merged.merge(fed(part).state())
+    assert merged.compute() == pytest.approx(whole)
+    assert task.metrics().compute() == {}
+
+
+def test_retrieval_is_that_of_the_scores(scenes: Matching) -> None:
+    torch.manual_seed(0)
+    model, batch = scenes.build_model().eval(), batch_of(scenes)
+    metrics = scenes.metrics()
+    with torch.no_grad():
+        metrics.update(scenes.predict(model, batch), batch)
+        scores = model.scorer(*scenes.embed(model, batch))
+    found = metrics.compute()
+    expected = retrieval_metrics(lambda rows: scores[rows], batch.owner, 4)
+    assert {key: found[key] for key in expected} == pytest.approx(expected)
+    folded = replace(scenes, settings=replace(SMALL, folds=2)).metrics()
+    with torch.no_grad():
+        folded.update(scenes.predict(model, batch), batch)
+    assert "rsum/2 folds" in folded.compute()
+
+
+def test_words_are_judged_by_the_boxes_of_their_phrases() -> None:
+    """One picture of 2x2 cells; the phrase "red disc" lies in the first cell, to which only its words attend."""
+    phrase = Phrase(1, 3, "disc", (), (Box(0.0, 0.0, 0.5, 0.5),))
+    spoken = caption(1, "x", "a red disc", phrase)
+    task = Matching(SMALL, WORDS, 3)
+    batch = task.collate([MatchingExample("x", features("x"), (spoken,))])
+    attended = torch.zeros(1, 5, 4, dtype=torch.bool)
+    attended[0, [0, 1, 4], 3] = True  # the marks and "a"
+    attended[0, 2:4, 0] = True  # "red disc"
+    metrics = task.metrics()
+    seen, read = Fragments(torch.randn(1, 4, 6), grid=(2, 2)).unit(), Fragments(torch.randn(1, 5, 6), batch.mask).unit()
+    metrics.update(MatchingPrediction(seen, read, attended, [(2, 2)]), batch)
+    assert metrics.compute()["attention_f1"] == 1
+    metrics = task.metrics()
+    metrics.update(MatchingPrediction(seen, read, attended.roll(1, 1), [(2, 2)]), batch)
+    assert metrics.compute()["attention_recall"] == 1
+    metrics = task.metrics()
+    metrics.update(MatchingPrediction(seen, read, attended.flip(-1), [(2, 2)]), batch)
+    assert metrics.compute()["attention_f1"] == 0
+
+
+def test_predicts_what_the_model_counts_as_attended(scenes: Matching) -> None:
+    torch.manual_seed(0)
+    for kind in (Scan(hidden=8), Bfan(hidden=8, temperature=3.0)):
+        task = replace(scenes, settings=replace(SMALL, model=kind))
+        model, batch = task.build_model().eval(), batch_of(task)
+        with torch.no_grad():
+            prediction = task.predict(model, batch)
+            images, texts = task.embed(model, batch)
+            look = model.scorer.look(images.take(batch.owner), texts)
+        least = 1 / look.weights.shape[-1] if isinstance(kind, Scan) else 0.0
+        assert torch.equal(prediction.attended, look.weights > least)
+        assert prediction.locations == [(7, 7)] * 4
+    locations_look = replace(scenes, settings=replace(SMALL, model=Scan(hidden=8, direction="i2t")))
+    with torch.no_grad():
+        assert locations_look.predict(locations_look.build_model(), batch_of(scenes)).attended is None
+
+
+def test_goes_through_json_and_back(scenes: Matching) -> None:
+    again = Matching.from_vocabulary(SMALL, json.loads(json.dumps(scenes.vocabulary())))
+    assert again == scenes
+    assert isinstance(replace(scenes, settings=replace(SMALL, model=Mdan(hidden=8))).build_model(), MatchingDAN)
+
+
+def test_model_settings_reach_the_model() -> None:
+    attend = SMALL.attention()
+    scan = Scan(direction="i2t", temperature=4.0, lse=5.0).scorer(attend)
+    assert (scan.direction, scan.attention.temperature, scan.aggregate) == ("i2t", 4.0, LogSumExp(5.0))
+    assert Scan(aggregate="mean").scorer(attend).aggregate == Mean()
+    bfan = Bfan(focal="equal", temperature=7.0, word_mechanism="sparsemax").scorer(attend)
+    assert bfan.over_locations.temperature == bfan.over_words.temperature == 7.0
+    assert bfan.over_locations.focus.__name__ == "focus_equal"
+    assert (bfan.over_locations.attend.name, bfan.over_words.attend.name) == ("softmax", "sparsemax")
+    sides = {
+        kind: Scan(hidden=8, directions=kind).build(9, 4, Conv((8, 8, 8, 8)).encoder(None), attend)
+        for kind in ("average", "concatenate")
+    }
+    assert {kind: model.text.hidden for kind, model in sides.items()} == {"average": 8, "concatenate": 4}
+    assert {model.text.dim for model in sides.values()} == {8}
+    assert (
+        Bfan(hidden=8, directions="concatenate", dropout=0.3).build(9, 4, Conv((8,)).encoder(None), attend).text.dim
+        == 8
+    )
+    dan = Mdan(hidden=8, steps=3, word_mechanism="sparsemax").build(9, 4, Conv((8,)).encoder(None), attend)
+    assert len(dan.looks) == 3
+    assert dan.reads[0].attend.name == "sparsemax"
+
+
+def test_word_vectors_must_fit(scenes: Matching, tmp_path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("\n".join(f"{word} 1 2 3 4 5 6" for word in scenes.words.words[4:]))
+    task = replace(scenes, settings=replace(SMALL, words=str(path)))
+    model = task.build_model()
+    task.initialise(model)
+    assert model.text.words.weight[5].tolist() == [1, 2, 3, 4, 5, 6]
+    wrong = replace(scenes, settings=replace(SMALL, words=str(path), word_dim=5))
+    with pytest.raises(DataError, match=r"matching: expected word vectors of 5 numbers, got 6 .* set word_dim=6"):
+        wrong.initialise(wrong.build_model())
+
+
+def test_messages() -> None:
+    with pytest.raises(ValueError, match="matching: expected ccr=0 and ccs=0 for m-DAN, got 1 and 0; use model=scan"):
+        MatchingSettings(model=Mdan(), ccr=1.0)
+    with pytest.raises(ValueError, match="matching: expected a mechanism with discrete weights, got 'multimodal'"):
+        MatchingSettings(mechanism="multimodal")
+    assert MatchingSettings(model=Mdan(), mechanism="multimodal")
+    with pytest.raises(ValueError, match="matching: expected captions_each >= 1, got 0"):
+        MatchingSettings(captions_each=0)
+    with pytest.raises(ValueError, match="matching: expected margin >= 0, got -1"):
+        MatchingSettings(margin=-1)
+    with pytest.raises(UnknownName, match="data with captions: expected a known name, got 'vqa-v2'"):
+        MatchingSettings(data="vqa-v2")
+    with pytest.raises(UnknownName, match="mechanism: expected a known name, got 'sofmax'; did you mean 'softmax'"):
+        Bfan(word_mechanism="sofmax")
