@@ -19,7 +19,7 @@ def compare(
     *,
     mechanisms: str = "all",
     seeds: int = 3,
-    finetune: int = 2,
+    finetune: int = 1,
     scratch: str = "tvmax,continuous-softmax,multimodal",
     data: Path | None = None,
     out: Path | None = None,

@@ -13,6 +13,7 @@ from foveate.recipes.recipe import Recipe, override
 from foveate.recipes.run import train_recipe
 from foveate.registry import lookup
 from foveate.tasks import TASKS
+from foveate.train import Cosine
 from foveate.train.folder import LOG
 from foveate.train.log import read_log
 
@@ -58,8 +59,8 @@ def plan_comparison(
         folder: of all runs.
         mechanisms: the first one is trained whole, as the recipe says.
         seeds: trainings of each, with the seeds 0, 1, ...
-        finetune: epochs of the other mechanisms, from the weights of the first one's run of the same seed; None trains
-            them whole too.
+        finetune: epochs of the other mechanisms, see `fine_tuned`, from the weights of the first one's run of the same
+            seed; None trains them whole too.
         scratch: mechanisms that are trained whole besides, once.
     """
     first, *others = mechanisms
@@ -69,11 +70,35 @@ def plan_comparison(
         for name in others:
             recipe = _with(base, name, seed)
             if finetune is not None:
-                recipe = replace(recipe, start=str(start), training=replace(recipe.training, epochs=finetune))
+                recipe = fine_tuned(recipe, start, epochs=finetune)
             yield Planned(name, folder / f"{name}-{seed}", recipe)
     for name in scratch:
         if name != first:
             yield Planned(f"{name} {SCRATCH}", folder / f"{name}-scratch-0", _with(base, name, 0))
+
+
+def fine_tuned(recipe: Recipe, start: str | Path, *, epochs: int = 1, steps: int | None = None) -> Recipe:
+    """The recipe as a short training from the weights of a run: half the rate, falling at once, judged at the end.
+
+    Args:
+        recipe: of a whole training.
+        start: folder or name of the run.
+        epochs, steps: how long; `steps` ends it earlier.
+    """
+    training = recipe.training
+    return replace(
+        recipe,
+        start=str(start),
+        training=replace(
+            training,
+            optimiser=replace(training.optimiser, lr=training.optimiser.lr / 2),
+            schedule=Cosine(warmup=0.1),
+            epochs=epochs,
+            steps=steps,
+            evaluate_every=epochs,
+            patience=None,
+        ),
+    )
 
 
 def run_comparison(planned: Iterable[Planned], root: Path | None = None) -> dict[str, list[Result]]:
