@@ -11,7 +11,8 @@ from foveate.attention import MECHANISMS
 from foveate.cli.tables import print_table
 from foveate.cli.train import is_first_process
 from foveate.data.files import read_json
-from foveate.recipes import Recipe, read_run, to_config, train_recipe
+from foveate.errors import DataError
+from foveate.recipes import RECIPES, Recipe, read_run, to_config, train_recipe
 from foveate.registry import lookup
 from foveate.report import ReportRun, write_report
 from foveate.report.measures import STEP_TIME, first_rows, measure_of
@@ -22,12 +23,7 @@ from foveate.train.history import History
 STEPS, QUICK_STEPS, QUICK_PICTURES = 200, 30, 240
 RATE = 0.5  # of the rate that the run was trained with
 FOREVER = 10**6
-COMMANDS_NEXT = (
-    (
-        "train longer: the same comparison, each mechanism from the beginning and with three seeds",
-        "foveate compare vqa-mcan-scenes --mechanisms softmax,tvmax,multimodal --seeds 3",
-    ),
-)
+COMPARE = "train longer: the same mechanisms, three seeds, whole epochs"
 
 
 @dataclass(frozen=True)
@@ -35,11 +31,13 @@ class Demo:
     """A row of the table of demonstrations.
 
     Attributes:
-        run: the embedded run that all start from.
+        recipe: of that run, trained whole with --from-scratch.
+        run: the embedded run that all start from; a version may be without it.
         mechanisms: compared when nobody says which.
         quick: compared with --quick.
     """
 
+    recipe: str
     run: str
     mechanisms: tuple[str, ...]
     quick: tuple[str, ...]
@@ -47,9 +45,22 @@ class Demo:
 
 DEMOS: Mapping[str, Demo] = {
     "vqa": Demo(
+        "vqa-mcan-scenes",
         "scenes-vqa",
         ("softmax", "sparsemax", "tvmax", "continuous-softmax", "continuous-sparsemax", "multimodal"),
         ("softmax", "tvmax", "multimodal"),
+    ),
+    "matching": Demo(
+        "matching-scan-scenes",
+        "scenes-matching",
+        ("softmax", "sparsemax", "entmax", "tvmax"),
+        ("softmax", "sparsemax"),
+    ),
+    "captioning": Demo(
+        "captioning-lstm-scenes",
+        "scenes-captioning",
+        ("softmax", "sparsemax", "tvmax", "continuous-softmax", "multimodal"),
+        ("softmax", "tvmax"),
     ),
 }
 
@@ -70,7 +81,7 @@ def demo(
     two cores, --quick one; started again, it goes on where it stopped.
 
     Args:
-        task: which problem: vqa.
+        task: which problem: vqa, matching or captioning.
         mechanisms: names with commas between; six that differ most when absent.
         steps: of fine-tuning, 200 (30 with --quick) when absent.
         quick: fewer mechanisms, steps and pictures.
@@ -83,7 +94,7 @@ def demo(
     for name in names:
         lookup("mechanism", name, MECHANISMS)
     folder = out or Path("runs") / ("demo" if task == "vqa" else f"demo-{task}")
-    start = _first_run(row.run, folder) if from_scratch else row.run
+    start = _first_run(row.recipe, folder) if from_scratch else _embedded(row)
     kind = "-".join(["scratch"] * from_scratch + ["quick"] * quick)
     runs = []
     for place, name in enumerate(names):
@@ -94,11 +105,22 @@ def demo(
     return _tell(task, start, runs, folder, examples)
 
 
-def _first_run(embedded: str, folder: Path) -> str:
-    """The folder of a model trained anew by the recipe of the embedded one."""
-    recipe, _ = read_run(embedded)
-    trained = folder / "scratch-first"
-    _say(f"{recipe.name}: from the beginning, {recipe.about}")
+def _embedded(row: Demo) -> str:
+    """The name of the embedded run; DataError when this version has none."""
+    try:
+        run_folder(row.run)
+    except DataError:
+        raise DataError(
+            f"demo: expected the embedded run {row.run}, got none in this version; "
+            f"train its model first by --from-scratch, or start with foveate demo --task vqa"
+        ) from None
+    return row.run
+
+
+def _first_run(name: str, folder: Path) -> str:
+    """The folder of a model trained anew by a recipe."""
+    recipe, trained = RECIPES[name](), folder / "scratch-first"
+    _say(f"{name}: from the beginning, {recipe.about}")
     train_recipe(recipe, trained, resume=True)
     return str(trained)
 
@@ -151,7 +173,7 @@ def _tell(task: str, start: str, runs: Sequence[ReportRun], folder: Path, exampl
         "steps on Scenes, pictures of coloured shapes whose relevant regions are known. Few steps: read the numbers as "
         "a first look, not as a verdict.",
         examples=examples,
-        commands=COMMANDS_NEXT,
+        commands=[(COMPARE, f"foveate compare {runs[0].opened[0].name} --mechanisms {','.join(r.name for r in runs)}")],
         progress=True,
     )
     print(f"report: {path}\nlook around in the browser: foveate studio")

@@ -28,14 +28,14 @@ def draw_curves(runs: Sequence[ReportRun]) -> Figure | None:
     left, right = figure.subplots(1, 2)
     objective = runs[0].opened[1].objective
     told = measure_of(objective)
-    scale = 100 if told.unit == "%" else 1
     for number, run in enumerate(runs):
-        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)], "linewidth": 1.5}
+        dash = (number + number // len(COLOURS)) % len(DASHES)  # more runs than colours: another pair of both
+        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[dash], "linewidth": 1.5}
         for seed, (log, history) in enumerate(zip(run.logs, run.histories, strict=True)):
             label = {"label": run.name} if seed == 0 else {}
             lines = [line for line in log if line["event"] == "train" and line["loss"] is not None]
             left.plot([line["step"] for line in lines], [line["loss"] for line in lines], **style)
-            points = [(e.step, scale * e.metrics[objective]) for e in history.evaluations]
+            points = [(e.step, told.factor * e.metrics[objective]) for e in history.evaluations]
             right.plot(*zip(*points, strict=True), marker="o", markersize=4, **style, **label)
     _dress(left, "loss in training", "")
     _dress(right, f"{told.label} on val", told.unit)

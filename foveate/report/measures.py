@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 
 
@@ -15,28 +15,30 @@ class Measure:
 
     Attributes:
         label: for people.
-        unit: "%" shows a share of one in percent; any other is written as it is.
+        unit: written after the label.
         better: "higher" or "lower"; None where neither is better.
         digits: after the point.
+        factor: what the number is shown times; 100 shows a share in percent.
     """
 
     label: str
     unit: str = ""
     better: str | None = None
     digits: int = 2
+    factor: float = 1.0
 
     def show(self, value: float) -> str:
         """One number.
 
-        >>> Measure("accuracy", "%", digits=1).show(0.8831)
+        >>> Measure("accuracy", "%", digits=1, factor=100).show(0.8831)
         '88.3'
         """
-        return f"{100 * value if self.unit == '%' else value:.{self.digits}f}"
+        return f"{self.factor * value:.{self.digits}f}"
 
     def spread(self, values: Iterable[float]) -> str:
         """Mean and, of several, standard deviation; a dash for none.
 
-        >>> Measure("accuracy", "%", digits=1).spread([0.4, 0.6]), Measure("x").spread([])
+        >>> Measure("accuracy", "%", digits=1, factor=100).spread([0.4, 0.6]), Measure("x").spread([])
         ('50.0 ± 14.1', '–')
         """
         known = [value for value in values if value is not None and math.isfinite(value)]
@@ -45,17 +47,40 @@ class Measure:
         return self.show(mean(known)) + (f" ± {self.show(stdev(known))}" if len(known) > 1 else "")
 
 
+def share(label: str, better: str | None = None, digits: int = 1) -> Measure:
+    """A share of one, told in percent."""
+    return Measure(label, "%", better, digits, 100.0)
+
+
+def recall(label: str) -> Measure:
+    """A recall, which is in percent already."""
+    return Measure(label, "%", "higher", 1)
+
+
 STEP_TIME = "seconds a step"
 MEASURES: Mapping[str, Measure] = {
-    "accuracy": Measure("right answers", "%", "higher", 1),
+    "accuracy": share("right answers", "higher"),
     "js": Measure("distance from the true region (JS)", "bits", "lower"),
     "spearman": Measure("rank correlation with the true region", "", "higher"),
-    "mass": Measure("attention inside the true region", "%", "higher", 1),
-    "pointing": Measure("strongest place inside the true region", "%", "higher", 1),
-    "area": Measure("picture that gets any attention", "%", digits=0),
+    "mass": share("attention inside the true region", "higher"),
+    "pointing": share("strongest place inside the true region", "higher"),
+    "area": share("picture that gets any attention", digits=0),
     "entropy": Measure("entropy of the attention", "bits"),
     "regions": Measure("patches above the even share"),
     "components": Measure("components of the density"),
+    "rsum": Measure("sum of the six recalls", "", "higher", 1),
+    **{f"i2t_r{k}": recall(f"a caption of the picture among the first {k}") for k in (1, 5, 10)},
+    **{f"t2i_r{k}": recall(f"the picture of a caption among the first {k}") for k in (1, 5, 10)},
+    "attention_precision": share("attended places that are of the named thing", "higher"),
+    "attention_recall": share("places of the named thing that are attended", "higher"),
+    "attention_f1": share("both (F1)", "higher"),
+    "cider-d": Measure("CIDEr-D", "", "higher", 3),
+    **{f"bleu-{n}": share(f"BLEU-{n}", "higher") for n in (1, 2, 3, 4)},
+    "rouge-l": share("ROUGE-L", "higher"),
+    "meteor": share("METEOR", "higher"),
+    "spice": share("SPICE", "higher"),
+    "rep": Measure("repetition (REP)", "", "lower"),
+    "words": Measure("words of a caption", digits=1),
     STEP_TIME: Measure("time of a training step", "s", "lower", 3),
 }
 # Shown in the first table beside the whole; the others follow further down.
@@ -66,7 +91,8 @@ SUBSETS = {
     "two-distant": "two distant things",
     "small": "one small thing",
 }
-FIRST = ("accuracy", "js", "spearman", "mass", "pointing", "area", "components", STEP_TIME)
+LATER = ("entropy", "regions", "bleu-1", "bleu-2", "bleu-3")
+FIRST = tuple(name for name in MEASURES if name not in LATER)
 WIDE = ("accuracy", "js")  # of these the subsets are in the first table too
 RIVALS = re.compile(r"(?P<name>.+?) of (?P<rival>uniform|centre|random|people)(?P<subset>/.*)?")
 
@@ -81,7 +107,7 @@ def measure_of(name: str) -> Measure:
     if name in MEASURES or whole not in MEASURES:
         return MEASURES.get(name, Measure(name, digits=3))
     found = MEASURES[whole]
-    return Measure(f"{found.label}: {SUBSETS.get(subset, subset)}", found.unit, found.better, found.digits)
+    return replace(found, label=f"{found.label}: {SUBSETS.get(subset, subset)}")
 
 
 def split_rivals(names: Iterable[str]) -> tuple[list[str], dict[str, dict[str, str]]]:

@@ -7,13 +7,16 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from foveate import hub
-from foveate.data.samples import Dataset, Question
+from foveate.data.samples import Dataset, Picture, Question
+from foveate.models import Scorer
 from foveate.report.runs import ReportRun
+from foveate.tasks.captioning_predictor import CaptionPredictor
+from foveate.tasks.matching_predictor import MatchingPredictor
 from foveate.tasks.vqa import VQA
 from foveate.tasks.vqa_predictor import VQAPredictor
 
@@ -83,6 +86,44 @@ def draw_vqa(runs: Sequence[ReportRun], data: Path | None, split: str, count: in
         yield Drawn(question.text, f"right answer: {right}", f"{question.text} {'; '.join(looks)}", figure)
 
 
+def draw_captioning(runs: Sequence[ReportRun], data: Path | None, split: str, count: int) -> Iterator[Drawn]:
+    """The captions that each run writes for the same pictures, with one map a word; the arguments of `draw_vqa`."""
+    from foveate.plot import strip
+
+    asked = cast(Any, runs[0].opened[1]).examples(split, data).data
+    predictors = {run.name: hub.load(run.folders[0]) for run in runs}
+    for picture in _there(asked)[:count]:
+        people = "; ".join(caption.text for caption in asked.captions_of(picture.id)[:2])
+        for name, predictor in predictors.items():
+            assert isinstance(predictor, CaptionPredictor)
+            found = predictor.caption(picture.pixels())
+            if found.words and found.attention.grid is not None:
+                figure = strip(picture.pixels(), found.words, found.attention)
+                yield Drawn(f"{name}: {found.text}", f"people: {people}", f"{name}: {found.text}", figure)
+
+
+def draw_matching(runs: Sequence[ReportRun], data: Path | None, split: str, count: int) -> Iterator[Drawn]:
+    """Where the words of the same captions look with each run, with one map a word; the arguments of `draw_vqa`.
+
+    Runs whose words do not look are passed over.
+    """
+    from foveate.plot import strip
+
+    asked = cast(Any, runs[0].opened[1]).examples(split, data).data
+    predictors = {run.name: hub.load(run.folders[0]) for run in runs}
+    for picture in _there(asked)[:count]:
+        text = asked.captions_of(picture.id)[0].text
+        for name, predictor in predictors.items():
+            assert isinstance(predictor, MatchingPredictor)
+            if not isinstance(predictor.model.scorer, Scorer):
+                continue
+            looks = predictor.look(picture.pixels(), text)
+            if looks.attention.grid is not None:
+                score = float(predictor.match([picture.pixels()], [text]))
+                figure = strip(picture.pixels(), looks.words, looks.attention)
+                yield Drawn(text, f"{name}, score {score:.2f}", f"{name}: {text}", figure)
+
+
 def choose_questions(data: Dataset, count: int) -> list[Question]:
     """Questions of as many kinds as possible, each the first of its kind and about a picture of its own.
 
@@ -99,7 +140,7 @@ def choose_questions(data: Dataset, count: int) -> list[Question]:
             if len(chosen) == count:
                 return chosen
             new = all(q.question_type != question.question_type and q.image_id != question.image_id for q in chosen)
-            if new and (wanted is None or wanted in question.tags) and _is_there(data, question):
+            if new and (wanted is None or wanted in question.tags) and _is_there(data.picture(question)):
                 chosen.append(question)
                 if wanted is not None:
                     break
@@ -123,15 +164,23 @@ def _columns(panels: int) -> int:
     return math.ceil(panels / math.ceil(panels / 5))
 
 
-def _is_there(data: Dataset, question: Question) -> bool:
-    source = data.picture(question).source
-    return not isinstance(source, Path) or source.is_file()
+def _is_there(picture: Picture) -> bool:
+    return not isinstance(picture.source, Path) or picture.source.is_file()
+
+
+def _there(data: Dataset) -> list[Picture]:
+    """The pictures that are on disk and have captions."""
+    return [picture for picture in data.pictures if data.captions_of(picture.id) and _is_there(picture)]
 
 
 def _vqa_commands(run: str) -> Iterable[tuple[str, str]]:
     folder = shlex.quote(run)
     yield "ask about a picture of yours", f'foveate answer {folder} picture.jpg "What is this?" --plot look.png'
     yield "answer a split for an evaluation server", f"foveate predict {folder} --data DIR --out results.json"
+
+
+def _captioning_commands(run: str) -> Iterable[tuple[str, str]]:
+    yield "write a caption for a picture of yours", f"foveate caption {shlex.quote(run)} picture.jpg --plot words.png"
 
 
 SECTIONS: Mapping[str, Section] = {
@@ -142,5 +191,18 @@ SECTIONS: Mapping[str, Section] = {
         "number of components (K) and the Jensen-Shannon divergence from the truth in bits (JS, lower is better).",
         draw_vqa,
         lambda run: tuple(_vqa_commands(run)),
+    ),
+    "captioning": Section(
+        "What they write",
+        "The captions that each run writes for the same pictures, the first of the split, and where it looked for "
+        "every word.",
+        draw_captioning,
+        lambda run: tuple(_captioning_commands(run)),
+    ),
+    "matching": Section(
+        "Where words look",
+        "The first caption of the same pictures, the first of the split, and where each of its words looks.",
+        draw_matching,
+        lambda run: (),
     ),
 }

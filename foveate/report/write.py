@@ -135,7 +135,7 @@ def _examples(
     yield html_text("h2", section.title)
     yield html_text("p", section.about, "soft")
     drawn = section.draw(runs, data, split, count)
-    for example in tqdm(drawn, total=count, desc="report", unit="example", disable=None if progress else True):
+    for example in tqdm(drawn, desc="report", unit=" examples", disable=None if progress else True):
         yield html_text("h3", example.title) + html_text("p", example.below, "soft")
         yield html_figure(example.figure, example.alt)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from foveate.cli import demo as module
 from foveate.cli.demo import DEMOS, demo
 from foveate.cli.main import main
+from foveate.recipes import RECIPES
+from foveate.tasks import TASKS
 from foveate.train.folder import CONFIG, VOCABULARY, run_folder
 from foveate.train.history import History
 
@@ -72,6 +75,14 @@ def test_names_are_checked_before_anything_is_trained(tmp_path, capsys):
 
 
 def test_every_demonstration_has_its_run():
+    assert set(DEMOS) == set(TASKS)
+    assert run_folder(DEMOS["vqa"].run)
     for row in DEMOS.values():
-        assert run_folder(row.run)
+        assert row.recipe in RECIPES
         assert set(row.quick) <= set(row.mechanisms)
+
+
+def test_a_task_without_an_embedded_run_says_what_to_do(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(DEMOS, "vqa", replace(DEMOS["vqa"], run="scenes-nothing"))
+    assert main(["demo", "--out", str(tmp_path)]) == 1
+    assert "demo: expected the embedded run scenes-nothing, got none in this version" in capsys.readouterr().err

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 
 from foveate.report.measures import MEASURES, Measure, first_rows, measure_of, split_rivals
+from foveate.tasks import TASKS
 from foveate.train.folder import run_folder
 from foveate.train.history import History
 
 
 def test_shares_are_told_in_percent_and_others_as_they_are():
-    assert Measure("x", "%", digits=1).show(0.5) == "50.0"
+    assert Measure("x", "%", digits=1, factor=100).show(0.5) == "50.0"
+    assert measure_of("accuracy").show(0.5) == "50.0"
+    assert measure_of("i2t_r1").show(50.0) == "50.0"  # in percent already
     assert Measure("x", "bits").show(0.5) == "0.50"
 
 
@@ -37,3 +40,10 @@ def test_the_first_table_begins_with_the_objective_whatever_it_is():
 def test_a_subset_that_holds_a_slash_keeps_its_own_name():
     assert measure_of("accuracy/yes/no").label == "right answers: yes or no"
     assert measure_of("accuracy/colour").unit == "%"
+
+
+def test_the_headlines_of_every_task_are_in_the_first_table():
+    for task in TASKS.values():
+        names = [*getattr(task, "headlines", ()), task.objective]
+        assert set(first_rows(names, task.objective)) == set(names)
+        assert all(name.partition("/")[0] in MEASURES for name in names)
