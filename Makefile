@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format bench docs clean
+.PHONY: help demo studio browsers test test-all check format bench docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,10 +16,18 @@ $(STAMP)-%: pyproject.toml constraints.txt
 demo: $(STAMP)-dev ## compare the mechanisms on embedded data and write runs/demo/report.html
 	$(BIN)/foveate demo
 
+studio: $(STAMP)-studio ## a web page on this machine: ask, caption, search, play
+	$(BIN)/foveate studio
+
+browsers: $(STAMP)-dev $(STAMP)-studio ## what the browser walks need: gradio, playwright, Debian's chromium
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
+	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium || \
+		echo "no chromium: the browser walks will be skipped"
+
 test: $(STAMP)-dev ## the fast tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
-test-all: $(STAMP)-dev ## the slow tests too: trainings, faults, browser walks
+test-all: browsers ## the slow tests too: trainings, faults, browser walks
 	$(BIN)/python -m pytest -q -m "slow or not slow"
 
 check: $(STAMP)-dev ## format, lint, types
