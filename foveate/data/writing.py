@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written aside, forced to the disk, then renamed."""
+"""Files that appear whole or not at all: written aside, forced to the disk, then renamed; and folders for oneself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def appearing(path: Path) -> Iterator[Path]:
     """A file beside `path` to write into; it becomes `path`, forced to the disk, if the body succeeds.
 
     A kill at any moment leaves the old `path` or the new one. What a kill leaves of the file beside it is overwritten
-    by the next writing; a run has one writer (see `folder.lock`). What the disk refuses raises DataError.
+    by the next writing; a folder has one writer (see `alone`). What the disk refuses raises DataError.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ def appearing(path: Path) -> Iterator[Path]:
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"write: expected room and rights to write {path}, got {error}; what was there before is kept, "
-            "make room or choose another folder and go on with --resume"
+            "make room or choose another folder, then go on (a training with --resume)"
         ) from error
     finally:
         with suppress(OSError):  # the error that matters is already on its way
@@ -58,3 +58,30 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def alone(where: str, folder: Path, others: str, advice: str) -> Iterator[None]:
+    """Make the folder if need be and keep other writers out of it; a kill gives it free.
+
+    Args:
+        where: who wants it, for the messages.
+        folder: to write into.
+        others: who may be in it already.
+        advice: what to do then.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise DataError(f"{where}: expected to write into {folder}, got {error}; choose another folder") from None
+    with file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:
+            pass  # no such locks on Windows
+        except OSError:
+            raise DataError(f"{where}: expected {folder} for itself, got {others} in it; {advice}") from None
+        yield

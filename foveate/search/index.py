@@ -12,11 +12,10 @@ of the file, and each part must have the rows, the D and the type that `index.js
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import accumulate
@@ -28,10 +27,11 @@ from torch import Tensor
 
 from foveate.checks import check_floating, check_shape
 from foveate.data.files import read_json
+from foveate.data.writing import alone, write_json
 from foveate.errors import DataError
 from foveate.registry import lookup
 from foveate.search.nearest import CHUNK, Hits, nearest
-from foveate.search.parts import OpenPart, Part, appearing, damaged, write_part
+from foveate.search.parts import OpenPart, Part, damaged, write_part
 
 FORMAT, VERSION, MANIFEST = "foveate-index", 1, "index.json"
 FULL = 65536
@@ -239,8 +239,7 @@ def _remove_others(folder: Path, named: set[str]) -> None:
 
 def _write_manifest(path: Path, description: IndexDescription, parts: Sequence[Part]) -> None:
     content = {"format": FORMAT, "version": VERSION, **asdict(description), "parts": [asdict(part) for part in parts]}
-    with appearing(path) as aside:
-        aside.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_json(path, content)
 
 
 def _read_manifest(path: Path) -> tuple[IndexDescription, list[Part]]:
@@ -273,18 +272,6 @@ def _typed(kind: type, content: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Keep other writers out; a kill gives the index free."""
-    with (folder / ".lock").open("w") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            pass  # no such locks on Windows
-        except OSError:
-            raise DataError(
-                f"index: expected {folder} for itself, got another program that adds to it; wait for it"
-            ) from None
-        yield
+def _writing(folder: Path) -> AbstractContextManager[None]:
+    """Keep other writers out of an index."""
+    return alone("index", folder, "another program that adds to it", "wait for it")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -17,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from foveate.data.writing import sync
+from foveate.data.writing import appearing
 from foveate.errors import DataError
 
 SAFE_TYPES = {torch.float16: "F16", torch.float32: "F32"}
@@ -107,26 +105,6 @@ def write_part(path: Path, vectors: Tensor, names: Sequence[str]) -> Part:
     with appearing(path) as aside:
         save_file(tensors, aside)
     return Part(path.name, len(vectors), checksum(*tensors.values()))
-
-
-@contextmanager
-def appearing(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write into; it becomes `path`, forced to the disk, if the body succeeds."""
-    aside = path.with_name(f".{path.name}.aside")
-    try:
-        yield aside
-        aside.chmod(0o644)
-        sync(aside)
-        os.replace(aside, path)
-        sync(path.parent)
-    except (OSError, SafetensorError) as error:
-        raise DataError(
-            f"index: expected room and rights to write {path}, got {error}; what was there before is kept, "
-            "make room or choose another folder and start again"
-        ) from error
-    finally:
-        with suppress(OSError):  # the error that matters is already on its way
-            aside.unlink(missing_ok=True)
 
 
 def checksum(*tensors: Tensor) -> str:

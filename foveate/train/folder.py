@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from foveate.data.files import read_json
-from foveate.data.writing import write_json
+from foveate.data.writing import alone, write_json
 from foveate.errors import DataError
 from foveate.train.checkpoint import WEIGHTS
 
@@ -82,26 +82,9 @@ def note_environment(folder: Path, seed: int, processes: int, device: str, data:
     write_json(path, description)
 
 
-@contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Make the folder if need be and keep other trainings out of it; a kill gives it free."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
-    except OSError as error:
-        raise DataError(f"train: expected to write into {folder}, got {error}; choose another --out") from None
-    with file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            pass  # no such locks on Windows
-        except OSError:
-            raise DataError(
-                f"train: expected {folder} for itself, got another training in it; wait for it or choose another --out"
-            ) from None
-        yield
+def lock(folder: Path) -> AbstractContextManager[None]:
+    """Keep other trainings out of a folder."""
+    return alone("train", folder, "another training", "wait for it or choose another --out")
 
 
 def _check_same(path: str, old: Any, new: Any) -> None:

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from foveate.data import writing
 from foveate.errors import DataError, ShapeError, UnknownName
 from foveate.search import Index, IndexDescription, parts
 from foveate.search import index as module
@@ -132,7 +133,7 @@ def add_until_killed(folder: Path, at: int) -> None:
 
         return call
 
-    parts.sync, os.replace, Path.unlink = counted(parts.sync), counted(os.replace), counted(Path.unlink)
+    writing.sync, os.replace, Path.unlink = counted(writing.sync), counted(os.replace), counted(Path.unlink)
     parts.save_file = counted(parts.save_file)
     Index(folder).add([f"q{n}" for n in range(5)], some(5, seed=1))
 
@@ -300,7 +301,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("foveate.search.parts.save_file", full)
-    with pytest.raises(DataError, match=r"index: expected room and rights to write .* No space left on device"):
+    with pytest.raises(DataError, match=r"write: expected room and rights to write .* No space left on device"):
         index.add(["a"], some(1))
     monkeypatch.undo()
     assert len(Index(tmp_path / "i")) == len(index) == 3

@@ -371,7 +371,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(recipe: Recipe, tmp_path: Path) -
 
 def test_a_folder_that_cannot_be_written_is_refused(recipe: Recipe, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"train: expected to write into .*file/run, got .*; choose another --out"):
+    with pytest.raises(DataError, match=r"train: expected to write into .*file/run, got .*; choose another folder"):
         run(recipe, tmp_path / "file" / "run")
 
 
