@@ -16,6 +16,7 @@ from foveate.checks import check_floating, check_mask, check_number, check_shape
 from foveate.encoders import TextEncoder
 from foveate.encoders.images import ImageFeatures
 from foveate.models.answering import ImageEncoder
+from foveate.ops.precision import at_least_float32
 
 BUDGET = 64 << 20
 # Tensors of the size of a block's cosines that live at the same time, and how many more when a gradient is wanted.
@@ -137,9 +138,15 @@ class Scorer(nn.Module, ABC):
         self.budget = budget
 
     def forward(self, images: Fragments, texts: Fragments) -> Tensor:
-        """Scores (I, C) of pictures (I, N, D) with sentences (C, T, D); zero for a sentence without words."""
+        """Scores (I, C) of pictures (I, N, D) with sentences (C, T, D); zero for a sentence without words.
+
+        Half precision is computed in float32, also under autocast.
+        """
         _check(type(self).__name__, images, texts)
-        return _Scores.apply(self, images.grid, images.values, images.mask, texts.values, texts.mask)
+        seen, read = at_least_float32(images.values), at_least_float32(texts.values)
+        with torch.autocast(seen.device.type, enabled=False):
+            scores = _Scores.apply(self, images.grid, seen, images.mask, read, texts.mask)
+        return scores.to(images.values.dtype)
 
     @abstractmethod
     def score(self, images: Fragments, texts: Fragments, *, paired: bool) -> Tensor:

@@ -161,6 +161,25 @@ def test_only_pairs_with_a_gradient_are_computed_again(monkeypatch: pytest.Monke
     assert texts.values.grad[1].abs().sum() == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    images, texts = fragments(dtype=torch.float32)
+    rounded = [
+        Fragments(part.values.detach().to(dtype).requires_grad_(), part.mask, part.grid) for part in (images, texts)
+    ]
+    exact = [Fragments(part.values.detach().float(), part.mask, part.grid) for part in rounded]
+    for scorer in (SCAN(soft()), BFAN(soft(), soft())):
+        scores = scorer(*rounded)
+        assert scores.dtype == dtype
+        torch.testing.assert_close(scores, scorer(*exact).to(dtype))
+        assert all(
+            g.dtype == dtype and g.isfinite().all() for g in gradients(scores, torch.ones_like(scores), *rounded)
+        )
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = SCAN(soft())(*exact)
+    assert torch.equal(mixed, SCAN(soft())(*exact))
+
+
 def test_two_calls_before_backward_do_not_disturb_each_other() -> None:
     images, texts = fragments()
     scorer = SCAN(soft())
