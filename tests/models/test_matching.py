@@ -11,8 +11,20 @@ from foveate.attention import mechanism
 from foveate.data.features import ImageFeatures
 from foveate.encoders import StoredFeatures, TextEncoder
 from foveate.errors import ShapeError, UnknownName
-from foveate.models import BFAN, SCAN, FragmentMatcher, Fragments, InnerProduct, LogSumExp, Mean, matching
+from foveate.losses import ranking_hinge
+from foveate.models import (
+    BFAN,
+    SCAN,
+    FragmentMatcher,
+    Fragments,
+    InnerProduct,
+    LogSumExp,
+    MatchingDAN,
+    Mean,
+    matching,
+)
 from foveate.models.bfan import focus_equal, focus_prob
+from foveate.models.matching import join_fragments
 from foveate.ops import sparsemax, tvmax
 from tests.models import matching_reference as slow
 
@@ -319,6 +331,52 @@ def test_the_space_holds_unit_vectors_of_both_sides() -> None:
     torch.testing.assert_close(read.values[1, 2], u / u.norm())
     expected = slow.matrix(slow.scan, seen.values, None, read.values, mask)
     torch.testing.assert_close(model(features, tokens, mask), expected, rtol=1e-4, atol=1e-5)
+
+
+MATCHERS = {
+    "scan": lambda: tiny(),
+    "scan i2t": lambda: tiny(SCAN(soft(), direction="i2t", temperature=4.0)),
+    "bfan": lambda: tiny(BFAN(soft(), soft())),
+    "m-dan": lambda: MatchingDAN(
+        TextEncoder(20, word_dim=6, hidden=8, directions="sum"), StoredFeatures(10), soft(), soft(), dropout=0.0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MATCHERS)
+def test_learns_eight_pairs_by_heart(name: str) -> None:
+    torch.manual_seed(0)
+    model = MATCHERS[name]()
+    features, tokens = ImageFeatures(torch.randn(8, 4, 10), (2, 2)), torch.randint(4, 20, (8, 5))
+    mask = torch.arange(5) < torch.randint(2, 6, (8, 1))
+    optimiser, owner = torch.optim.Adam(model.parameters(), 1e-2), torch.arange(8)
+    for step in range(60):
+        optimiser.zero_grad()
+        ranking_hinge(model(features, tokens, mask), owner, negatives="all").backward()
+        if step == 0:
+            still = {label for label, p in model.named_parameters() if p.grad is None or not p.grad.any()}
+            assert all(label.endswith("scores.bias") for label in still)  # a shift of all scores changes nothing
+        optimiser.step()
+    scores = model(features, tokens, mask)
+    assert torch.equal(scores.argmax(0), owner)
+    assert torch.equal(scores.argmax(1), owner)
+
+
+def test_joined_fragments_keep_masks_and_grids() -> None:
+    one, two = Fragments(torch.randn(2, 4, 3), grid=(2, 2)), Fragments(torch.randn(1, 4, 3), grid=(2, 2))
+    same = join_fragments([one, two])
+    assert (len(same), same.mask, same.grid) == (3, None, (2, 2))
+    other = Fragments(torch.randn(2, 6, 3), torch.arange(6) < torch.tensor([[6], [2]]), torch.tensor([[2, 3], [1, 2]]))
+    mixed = join_fragments([one, other])
+    assert mixed.values.shape == (4, 6, 3)
+    assert mixed.mask.sum(-1).tolist() == [4, 4, 6, 2]
+    assert mixed.grid.tolist() == [[2, 2], [2, 2], [2, 3], [1, 2]]
+    torch.testing.assert_close(mixed.values[:2, :4], one.values)
+    assert join_fragments([one, Fragments(torch.randn(1, 5, 3))]).grid is None
+    texts = Fragments(torch.randn(2, 3, 3)).unit()
+    for scorer in (SCAN(soft("tvmax")), BFAN(soft("tvmax"), soft())):
+        apart = torch.cat([scorer(one.unit(), texts), scorer(other.unit(), texts)])
+        torch.testing.assert_close(scorer(mixed.unit(), texts), apart, rtol=1e-4, atol=1e-5)
 
 
 def test_drops_in_training_only() -> None:
