@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from foveate.attention import MECHANISMS, mechanism
@@ -229,3 +232,29 @@ def test_refuses_tokens_of_another_shape() -> None:
     features = ImageFeatures(torch.zeros(2, 4, 5), grid=(2, 2))
     with pytest.raises(ShapeError, match=r"Captioner: expected tokens \(B, T\)"):
         tiny()(features, torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool))
+
+
+def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
+    model, other = tiny("tvmax").eval(), tiny("tvmax").eval()
+    for parameter in other.parameters():
+        nn.init.normal_(parameter)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    other.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    torch.testing.assert_close(other(*inputs()).scores, model(*inputs()).scores, rtol=0, atol=0)
+
+
+def test_learns_captions_by_heart() -> None:
+    torch.manual_seed(0)
+    model = Captioner(StoredFeatures(5), mechanism("sparsemax"), vocabulary=V, word_dim=8, hidden=24)
+    features = ImageFeatures(torch.randn(8, 6, 5), grid=(2, 3))
+    said = torch.randint(2, V, (8, 4))
+    tokens = torch.cat([torch.full((8, 1), START), said], 1)
+    targets = torch.cat([said, torch.full((8, 1), END)], 1)
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    optimiser = torch.optim.Adam(model.parameters(), 0.02)
+    for _ in range(80):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(features, tokens, mask).scores, targets.flatten()).backward()
+        optimiser.step()
+    found = model.eval().caption(features, start=START, end=END, max_words=8)
+    assert torch.equal(found.words[:, 0], targets)
