@@ -17,8 +17,6 @@ from foveate.ops.radial import peak, radial_pdf, support_ratio
 
 # A half axis below this share of the bump's width changes nothing that float64 could show.
 THINNEST = 3e-4
-# Pairs of a density and a bump a pass, to bound the memory; a bounded bump has more nodes.
-PAIRS, BOUNDED_PAIRS = 3200, 1024
 
 
 def expect_basis(where: str, mean: Tensor, covariance: Tensor, power: float, basis: Basis) -> Tensor:
@@ -179,13 +177,9 @@ def _frame(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _moments(semi: Tensor, centre: Tensor, power: float, bump: float) -> Tensor:
-    chords = power == 1 and math.isinf(bump) and semi.shape[-1] == 2
-    rows = max(1, (PAIRS if math.isinf(bump) else BOUNDED_PAIRS) // max(1, centre.shape[-2]))
-    parts = [
-        chord_moments(s, c) if chords else ball_moments(s, c, power, bump)
-        for s, c in zip(semi.split(rows), centre.split(rows), strict=True)
-    ]
-    return torch.cat(parts)
+    if power == 1 and math.isinf(bump) and semi.shape[-1] == 2:
+        return chord_moments(semi, centre)
+    return ball_moments(semi, centre, power, bump)
 
 
 def _value(moments: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ Inside, the nodes are the first axis of a tensor and the pairs of a density and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -29,7 +29,9 @@ from torch import Tensor
 from foveate.ops.radial import peak, radial_reach
 
 CHORD_NODES = 28
-BLOCK = 8192  # chords at once: their nodes stay in the cache
+# Chords at once, and chords whose nodes are made at once. Larger tensors leave the cache, and some allocators return
+# their memory after each and have it cleared anew.
+CHORDS, BLOCK = 24000, 1024
 REACH = 4.4  # a Gaussian bump is below exp(−REACH²) = 4e-9 of the peak of the product beyond this distance from it
 
 
@@ -67,7 +69,12 @@ def chord_moments(semi: Tensor, centre: Tensor) -> Tensor:
 
     Reference: replaces the angular rule of Farinhas 2021 (thesis, appendix A.2, algorithm 4).
     """
-    window = _gaussian_window(semi, centre, 1.0)
+    windows = _gaussian_window(semi, centre, 1.0).split(CHORD_NODES)
+    return torch.cat([_closed_chords(window) for window in windows]).unflatten(0, centre.shape[:2])
+
+
+def _closed_chords(window: _Window) -> Tensor:
+    """`chord_moments` of every pair, (pairs, 6)."""
     X, cosine, weight = window.nodes(CHORD_NODES)
     x = torch.addcmul(-window.cx, window.a, X)
     weight = weight.mul_((x * x).neg_().exp_())
@@ -85,7 +92,7 @@ def chord_moments(semi: Tensor, centre: Tensor) -> Tensor:
     side = torch.where(window.cy > 0, -window.b, window.b)
     yy = (second - 2 * y0 * first + (y0 * y0 + 0.5) * zero) / (side * side)
     parts = [zero, x0, (first - y0 * zero) / side, xx, (x1 - y0 * x0) / side, yy]
-    return window.unswap(parts, window.a / math.pi).unflatten(0, centre.shape[:2])
+    return window.unswap(parts, window.a / math.pi)
 
 
 def ball_moments(semi: Tensor, centre: Tensor, power: float, bump: float) -> Tensor:
@@ -104,8 +111,16 @@ def ball_moments(semi: Tensor, centre: Tensor, power: float, bump: float) -> Ten
     """
     along, across = _ball_nodes(power, bump)
     if semi.shape[-1] == 1:
-        return _line_moments(semi, centre.squeeze(-1), power, bump, along)
-    window = (_gaussian_window if math.isinf(bump) else _bounded_window)(semi, centre, power)
+        pairs = (t.flatten().split(CHORDS // along) for t in (semi.unsqueeze(-1).expand_as(centre), centre))
+        parts = [_line_moments(a, c, power, bump, along) for a, c in zip(*pairs, strict=True)]
+        return torch.cat(parts).unflatten(0, centre.shape[:2])
+    windows = (_gaussian_window if math.isinf(bump) else _bounded_window)(semi, centre, power).split(along)
+    parts = [_ruled_chords(window, power, bump, along, across) for window in windows]
+    return torch.cat(parts).unflatten(0, centre.shape[:2])
+
+
+def _ruled_chords(window: _Window, power: float, bump: float, along: int, across: int) -> Tensor:
+    """`ball_moments` of every pair in the plane, (pairs, 6)."""
     X, cosine, weight = window.nodes(along)
     middle, half = window.chords(X, cosine, math.isinf(bump))
     x, y, side = torch.addcmul(-window.cx, window.a, X), torch.addcmul(-window.cy, window.b, middle), window.b * half
@@ -121,7 +136,7 @@ def ball_moments(semi: Tensor, centre: Tensor, power: float, bump: float) -> Ten
     x0 = y0 * X
     parts = [y0.sum(0), x0.sum(0), y1.sum(0), x0.mul_(X).sum(0), (y1 * X).sum(0), y2.sum(0)]
     norm = window.a * window.b * (1 / math.pi if math.isinf(bump) else peak(bump, 2))
-    return window.unswap(parts, norm).unflatten(0, centre.shape[:2])
+    return window.unswap(parts, norm)
 
 
 def mapped_nodes(low: Tensor, high: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -155,7 +170,12 @@ class _Window:
     high: Tensor
     bottom: Tensor
     top: Tensor
-    swapped: Tensor | None
+    swapped: Tensor
+
+    def split(self, count: int) -> list[_Window]:
+        """The same in parts, for `count` nodes along the axis."""
+        parts = zip(*(getattr(self, field.name).split(CHORDS // count) for field in fields(self)), strict=True)
+        return [_Window(*part) for part in parts]
 
     def nodes(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Nodes X along the first axis, `√(1 − X²)` and weights, (count, pairs) each."""
@@ -174,9 +194,8 @@ class _Window:
     def unswap(self, parts: list[Tensor], norm: Tensor) -> Tensor:
         """Integrals of `1, X, Y, X², XY, Y²` times `norm`, (pairs, 6), with the axes in their first order."""
         zero, x, y, xx, xy, yy = parts
-        if self.swapped is not None:
-            x, y = _swap(self.swapped, x, y)
-            xx, yy = _swap(self.swapped, xx, yy)
+        x, y = _swap(self.swapped, x, y)
+        xx, yy = _swap(self.swapped, xx, yy)
         return torch.stack([zero, x, y, xx, xy, yy], dim=-1) * norm.unsqueeze(-1)
 
 
@@ -201,7 +220,7 @@ def _bounded_window(semi: Tensor, centre: Tensor, power: float) -> _Window:
     """Where the disc and a bounded bump overlap."""
     a, b, cx, cy = _pairs(semi, centre)
     low, high = _overlap(a, cx, power)
-    return _Window(a, b, cx, cy, low, high, torch.full_like(a, -1), torch.ones_like(a), None)
+    return _Window(a, b, cx, cy, low, high, torch.full_like(a, -1), torch.ones_like(a), a < 0)
 
 
 def _pairs(semi: Tensor, centre: Tensor) -> tuple[Tensor, ...]:
@@ -294,15 +313,14 @@ def _swap(swapped: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tenso
     return torch.where(swapped, second, first), torch.where(swapped, first, second)
 
 
-def _line_moments(semi: Tensor, centre: Tensor, power: float, bump: float, count: int) -> Tensor:
-    """Integrals of `1, X, X²` over the unit interval, for half axes (R, 1) and centres (R, J)."""
-    a, c = semi.expand_as(centre).flatten(), centre.flatten()
+def _line_moments(a: Tensor, c: Tensor, power: float, bump: float, count: int) -> Tensor:
+    """Integrals of `1, X, X²` over the unit interval for every pair, (pairs, 3)."""
     if math.isinf(bump):
         (x,), kappa = _peak((a * a,), (a * c,), power)
         low, high = _limits(a, c, x, (a * x - c).square(), kappa)
     else:
         low, high = _overlap(a, c, power)
-    nodes, w = gauss_legendre(count, semi.device)
+    nodes, w = gauss_legendre(count, a.device)
     X, cosine, weight = _mapped(low, high, nodes.unsqueeze(-1), w.unsqueeze(-1))
     z2 = torch.addcmul(-c, a, X).square_()
     weight = weight.mul_(z2.neg_().exp_() if math.isinf(bump) else (1 - z2).relu_().pow_(bump))
@@ -311,4 +329,4 @@ def _line_moments(semi: Tensor, centre: Tensor, power: float, bump: float, count
     norm = a * (math.pi**-0.5 if math.isinf(bump) else peak(bump, 1))
     x1 = weight * X
     parts = [weight.sum(0), x1.sum(0), x1.mul_(X).sum(0)]
-    return (torch.stack(parts, dim=-1) * norm.unsqueeze(-1)).unflatten(0, centre.shape)
+    return torch.stack(parts, dim=-1) * norm.unsqueeze(-1)

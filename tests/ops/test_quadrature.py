@@ -57,10 +57,12 @@ def test_ball_with_a_gaussian_bump(semi, centre, power):
 
 @pytest.mark.parametrize("bump", [math.inf, 1.0])
 @pytest.mark.parametrize("power", [1.0, 2.0])
-def test_blocks_change_nothing(power, bump, monkeypatch):
-    semi, centre = torch.tensor([[2.0, 0.5], [0.8, 0.3]]).double(), torch.rand(2, 3, 2).double()
+@pytest.mark.parametrize("dim", [1, 2])
+def test_parts_change_nothing(dim, power, bump, monkeypatch):
+    semi, centre = torch.tensor([[2.0, 0.5], [0.8, 0.3]]).double()[:, :dim], torch.rand(2, 3, dim).double()
     whole = ball_moments(semi, centre, power, bump)
     monkeypatch.setattr(quadrature, "BLOCK", 5)
+    monkeypatch.setattr(quadrature, "CHORDS", 256)
     torch.testing.assert_close(ball_moments(semi, centre, power, bump), whole, rtol=1e-12, atol=1e-14)
 
 
