@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
@@ -80,12 +80,13 @@ class MCAN(nn.Module):
             mask: (B, T) True where a word counts.
             index: (B,) which picture each question is about, when they are not one to one.
         """
-        seen = of_questions(self.image(pictures), index)
+        features = self.image(pictures)
+        seen = of_questions(replace(features, values=self.features(features.values)), index)
         y, inner = self.text(tokens, mask).states, []
         for layer in self.encoder:
             y, attended = layer(y, mask)
             inner.append(attended)
-        x, looks = self.features(seen.values), []
+        x, looks = seen.values, []
         for layer in self.decoder:
             x, both = layer(x, y, grid=seen.grid, mask=seen.mask, words=mask)
             looks.append(both)

@@ -86,8 +86,9 @@ def vqa_mcan_coco() -> Recipe:
             images=Stored("efficientnet-lite0.h5"),
             word_dim=100,
             min_count=3,
+            group=True,
         ),
-        Training(AdamW(5e-4, betas=(0.9, 0.98), weight_decay=0.01), Cosine(warmup=0.5), epochs=8, batch_size=64),
+        Training(AdamW(5e-4, betas=(0.9, 0.98), weight_decay=0.01), Cosine(warmup=0.5), epochs=8, batch_size=24),
         about="small MCAN on stored 7x7 features",
     )
 
@@ -108,8 +109,9 @@ def vqa_rdan_coco() -> Recipe:
             loss="cross-entropy",
             word_dim=100,
             min_count=3,
+            group=True,
         ),
-        Training(AdamW(1e-3, weight_decay=0.01), Cosine(warmup=0.5), epochs=10, batch_size=64),
+        Training(AdamW(1e-3, weight_decay=0.01), Cosine(warmup=0.5), epochs=10, batch_size=24),
         about="small r-DAN on stored 7x7 features",
     )
 
