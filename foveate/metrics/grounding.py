@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from foveate.checks import check_floating, check_number, check_shape
 from foveate.data.samples import Box, Phrase
 from foveate.errors import ShapeError
-from foveate.metrics.means import Means
+from foveate.metrics.means import Averaged
 from foveate.ops.grid import cell_centres
 from foveate.registry import lookup
 
@@ -35,7 +35,7 @@ class Scores(NamedTuple):
 
 
 @dataclass
-class GroundingMetrics:
+class GroundingMetrics(Averaged):
     """Attention precision, recall and F1 over the phrases of a split.
 
     A word's precision is the share of the locations it attends to that are relevant, its recall the share of the
@@ -62,7 +62,6 @@ class GroundingMetrics:
     """
 
     attended: Attending = "share"
-    means: Means = field(default_factory=Means)
 
     def __post_init__(self) -> None:
         lookup("GroundingMetrics attended", self.attended, ATTENDED)
@@ -91,14 +90,6 @@ class GroundingMetrics:
         own = {f"attention_{name}": _largest(x, inside).where(known, torch.nan) for name, x in words._asdict().items()}
         self.means.add(own, [(rule, *phrase.kinds) for phrase in linked])
         self.means.add({f"best_{name}": x for name, x in best._asdict().items()}, [(rule,)] * len(linked))
-
-    def state(self) -> dict[str, Any]:
-        """What was counted, for another process."""
-        return self.means.state()
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the `state` of another one."""
-        self.means.merge(state)
 
     def compute(self) -> dict[str, float]:
         """The means and counts by name."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,13 +23,13 @@ from foveate.metrics.maps import (
     support_area,
     uniform_maps,
 )
-from foveate.metrics.means import Means
+from foveate.metrics.means import Averaged
 from foveate.ops.density import Density
 from foveate.ops.divergence import entropy, js_divergence
 
 
 @dataclass
-class LookMetrics:
+class LookMetrics(Averaged):
     """Where a model looks, over a split: against the truth where there is one, and by the shape of its maps.
 
     Names: "js" and "spearman" against where people looked or the true region; "mass" and "pointing" against the true
@@ -54,7 +53,6 @@ class LookMetrics:
     size: tuple[int, int] = (14, 14)
     base: float = 2.0
     distance: bool = False
-    means: Means = field(default_factory=Means)
 
     def update(
         self,
@@ -122,18 +120,6 @@ class LookMetrics:
 
     def _measures(self) -> dict[str, Measure]:
         return {"js": partial(js_divergence, base=self.base, distance=self.distance), "spearman": spearman}
-
-    def state(self) -> dict[str, Any]:
-        """What was counted, for another process."""
-        return self.means.state()
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the `state` of another one."""
-        self.means.merge(state)
-
-    def compute(self) -> dict[str, float]:
-        """The means by name."""
-        return self.means.compute()
 
 
 def _rivals(H: int, W: int) -> dict[str, Tensor]:

@@ -61,6 +61,25 @@ class Means:
         return {name: count for name, (_, count) in self.totals.items()}
 
 
+@dataclass
+class Averaged:
+    """A metric that is made of means: what it counted can be sent to another process and merged there."""
+
+    means: Means = field(default_factory=Means, kw_only=True)
+
+    def state(self) -> dict[str, Any]:
+        """What was counted, for another process."""
+        return self.means.state()
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add the `state` of another one."""
+        self.means.merge(state)
+
+    def compute(self) -> dict[str, float]:
+        """The means by name."""
+        return self.means.compute()
+
+
 def _members(groups: Sequence[Sequence[str]]) -> Iterator[tuple[str, Tensor]]:
     """The subsets of a batch in alphabetical order, each with the rows that belong to it."""
     rows: dict[str, list[int]] = {}

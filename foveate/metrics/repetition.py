@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from foveate.checks import check_floating, check_mask, check_number, check_shape
 from foveate.errors import DataError
 from foveate.metrics.maps import support_area
-from foveate.metrics.means import Means
+from foveate.metrics.means import Averaged
 from foveate.ops.divergence import js_divergence
 
 Words = Sequence[str]
@@ -129,7 +128,7 @@ def zero_area(maps: Tensor, mask: Tensor) -> Tensor:
 
 
 @dataclass
-class WordLooks:
+class WordLooks(Averaged):
     """Where a captioner looks from word to word, over a split: the means "js between words" and "zero area".
 
     >>> import torch
@@ -140,25 +139,12 @@ class WordLooks:
     """
 
     base: float = 2.0
-    means: Means = field(default_factory=Means)
 
     def update(self, maps: Tensor, mask: Tensor) -> None:
         """Add the maps (B, T, H, W) of captions whose words are where mask (B, T) is True."""
         self.means.add(
             {"js between words": successive_divergence(maps, mask, self.base), "zero area": zero_area(maps, mask)}
         )
-
-    def state(self) -> dict[str, Any]:
-        """What was counted, for another process."""
-        return self.means.state()
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the `state` of another one."""
-        self.means.merge(state)
-
-    def compute(self) -> dict[str, float]:
-        """The means by name."""
-        return self.means.compute()
 
 
 def _excess(caption: Words, references: Sequence[Words], n: int, least: int) -> Counter[tuple[str, ...]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from foveate.data.answers import AnswerVocabulary, agreement, normalise_pair
 from foveate.data.samples import Question
 from foveate.errors import DataError, ShapeError
-from foveate.metrics.means import Means
+from foveate.metrics.means import Averaged
 from foveate.registry import lookup
 
 
@@ -86,7 +86,7 @@ def _chosen(scores: Tensor, vocabulary: AnswerVocabulary, choices: Sequence[str]
 
 
 @dataclass
-class AnswerAccuracy:
+class AnswerAccuracy(Averaged):
     """Accuracy over a whole split: overall, by answer type, by question type and by tag.
 
     Feeding a split in parts gives the same as feeding it at once.
@@ -101,7 +101,6 @@ class AnswerAccuracy:
     """
 
     rule: Rule = "official"
-    means: Means = field(default_factory=Means)
 
     def update(self, predictions: Sequence[str], questions: Sequence[Question]) -> None:
         """Count the answers predicted to questions; a question without known answers raises DataError."""
@@ -115,18 +114,6 @@ class AnswerAccuracy:
         pairs = zip(predictions, questions, strict=True)
         scores = torch.tensor([score(prediction, question.answers) for prediction, question in pairs])
         self.means.add({"accuracy": scores.double()}, [groups_of(question) for question in questions])
-
-    def state(self) -> dict[str, Any]:
-        """What was counted, for another process."""
-        return self.means.state()
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the `state` of another one."""
-        self.means.merge(state)
-
-    def compute(self) -> dict[str, float]:
-        """The means by name: "accuracy", "accuracy/<answer type>", "accuracy/<question type>", "accuracy/<tag>"."""
-        return self.means.compute()
 
 
 def groups_of(question: Question) -> tuple[str, ...]:
