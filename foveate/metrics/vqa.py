@@ -89,7 +89,8 @@ def _chosen(scores: Tensor, vocabulary: AnswerVocabulary, choices: Sequence[str]
 class AnswerAccuracy(Averaged):
     """Accuracy over a whole split: overall, by answer type, by question type and by tag.
 
-    Feeding a split in parts gives the same as feeding it at once.
+    Names: "accuracy", "accuracy/<answer type>", "accuracy/<question type>", "accuracy/<tag>". Feeding a split in parts
+    gives the same as feeding it at once.
 
     Args:
         rule: "official", or "lenient" for `min(n / 3, 1)`.

@@ -305,6 +305,16 @@ def test_a_split_without_questions_is_refused(tmp_path: Path) -> None:
         load_split("vqa-coco", tmp_path, "train", content="questions", need_pictures=False)
 
 
+def test_guidance_needs_a_grid() -> None:
+    task = VQA.from_data(replace(TINY, guidance=1.0), None)
+    batch = task.collate([task.examples("train", None)[0]])
+    answered = task.run(model_of(task), batch)
+    flat = replace(answered, image=(replace(answered.image[-1], grid=None),))
+    with pytest.raises(DataError, match="guidance: expected features on a grid, got regions; set guidance=0"):
+        task._guidance(flat, batch.target_map())
+    assert task._guidance(flat, None) == 0
+
+
 def test_where_people_looked() -> None:
     looks = tuple(lambda k=k: np.eye(4, dtype=np.float32)[k : k + 1].T @ np.ones((1, 4), np.float32) for k in (0, 1))
     data = Dataset(
