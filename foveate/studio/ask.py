@@ -194,5 +194,6 @@ def _truth(asked: Asked, text: str) -> np.ndarray | None:
 
 
 def _shade(share: float) -> str:
-    red, green, blue, alpha = heat_colours()(0.6 * share)
-    return f"rgba({255 * red:.0f},{255 * green:.0f},{255 * blue:.0f},{alpha:.2f})"
+    """The colour of a word that gets so much of the most attention, opaque, so that dark letters show on any page."""
+    *colour, alpha = heat_colours()(0.6 * share)
+    return "#" + "".join(f"{round(255 * (1 - alpha + alpha * part)):02x}" for part in colour)

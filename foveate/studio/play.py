@@ -21,8 +21,9 @@ SIDE = 14
 
 
 def _bump(x: float, y: float, width: float) -> Tensor:
-    away = (cell_centres(SIDE, SIDE) - torch.tensor([x, y])).square().sum(-1)
-    return torch.exp(-away / (2 * width**2))
+    """A thing at (x, y): high and flat inside its width, then falling."""
+    away = (cell_centres(SIDE, SIDE) - torch.tensor([x, y])).norm(dim=-1)
+    return torch.exp(-((away / width) ** 4) / 2)
 
 
 def _ring() -> Tensor:
@@ -35,10 +36,10 @@ def _noise() -> Tensor:
 
 
 PRESETS: Mapping[str, Callable[[], Tensor]] = {
-    "two things": lambda: 3 * (_bump(0.25, 0.3, 0.1) + 0.95 * _bump(0.75, 0.7, 0.12)),
-    "one thing": lambda: 3 * _bump(0.6, 0.4, 0.15),
+    "two things": lambda: 3 * (_bump(0.25, 0.3, 0.12) + _bump(0.75, 0.7, 0.15)),
+    "one thing": lambda: 3 * _bump(0.6, 0.4, 0.2),
     "three things and noise": lambda: (
-        3 * (_bump(0.2, 0.2, 0.09) + _bump(0.8, 0.3, 0.1) + _bump(0.45, 0.8, 0.1)) + _noise()
+        3 * (_bump(0.2, 0.2, 0.12) + _bump(0.8, 0.3, 0.12) + _bump(0.45, 0.8, 0.12)) + _noise()
     ),
     "ring": lambda: 3 * _ring(),
     "noise": lambda: 2 * _noise(),

@@ -22,6 +22,8 @@ CSS = """
 .fv-panel { margin: 0; width: 176px; } .fv-panel figcaption { font-weight: 600; font-size: 14px; margin-bottom: 3px;
   white-space: nowrap; letter-spacing: -.01em; }
 .fv-panel small, .fv-note { color: var(--body-text-color); opacity: .72; }
+@media (max-width: 520px) { .fv-panel { width: calc(50% - 6px); } .fv-panel figcaption { overflow: hidden;
+  text-overflow: ellipsis; } }
 .fv-stack { position: relative; width: 100%; background: #fff; border: 1px solid var(--border-color-primary);
   border-radius: 4px; overflow: hidden; }
 .fv-stack > img, .fv-stack > svg { position: absolute; inset: 0; width: 100%; height: 100%; margin: 0; }
@@ -37,7 +39,7 @@ CSS = """
 .fv-words span { padding: 2px 4px; margin: 0 2px; border-radius: 3px; color: #10131a; display: inline-block; }
 .fv-thumbs { display: flex; flex-wrap: wrap; gap: 8px; }
 .fv-thumbs button, .fv-chips button { cursor: pointer; border: 2px solid var(--border-color-primary);
-  background: var(--background-fill-secondary); border-radius: 6px; padding: 2px; }
+  background: var(--background-fill-secondary); border-radius: 6px; padding: 2px; margin: 0 !important; }
 .fv-thumbs img { width: 72px; height: 72px; display: block; margin: 0; }
 .fv-thumbs button:hover, .fv-chips button:hover, .fv-thumbs button:focus-visible { border-color: #0072b2; }
 .fv-chips { display: flex; flex-wrap: wrap; gap: 6px; } .fv-chips button { padding: 4px 10px; font-size: 14px; }

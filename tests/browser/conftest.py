@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.untrained import make_untrained
+
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -37,21 +39,28 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """A folder with one report."""
+    """A folder with one report, and runs of the tasks that have none inside the package."""
     folder = tmp_path_factory.mktemp("runs")
+    make_untrained(folder / "tells", "captioning-lstm-scenes")
+    make_untrained(folder / "fits", "matching-scan-scenes")
     (folder / "mine").mkdir()
     (folder / "mine" / "report.html").write_text("<!doctype html><title>t</title><h1>My report</h1>", encoding="utf-8")
     return folder
 
 
 @pytest.fixture(scope="session")
-def address(runs):
-    """Where the studio is."""
+def tools():
+    """What the walks need; without it they are skipped."""
     for package in ("gradio", "playwright"):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed: make browsers")
     if CHROMIUM is None:
         pytest.skip("chromium is not installed: make browsers")
+
+
+@pytest.fixture(scope="session")
+def address(tools, runs):
+    """Where the studio is."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

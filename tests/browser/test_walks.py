@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 from PIL import Image
 
-from foveate.studio import PAGES, Shelf
+from foveate.studio import PAGES
 
 
 def open_page(page, name: str) -> None:
@@ -128,11 +127,32 @@ def test_play_by_picking_painting_and_turning(page, keep):
     assert len(panels(page, "#play-maps")) == 12
 
 
-def test_pages_without_a_run_say_how_to_get_one(page):
-    for name in ("Caption", "Search"):
-        if not Shelf(Path("nowhere")).runs({"Caption": "captioning", "Search": "matching"}[name]):
-            open_page(page, name)
-            page.locator(".fv-error:visible").get_by_text("Train one with: foveate train").wait_for()
+def test_a_caption_word_by_word(page, keep):
+    open_page(page, "Caption")
+    page.click("#caption-examples button >> nth=1")
+    page.wait_for_selector("#caption-maps .fv-panel")
+    keep(page, "caption")
+    before = shown(page, "#caption-maps")
+    page.click("#caption-words button >> nth=1")
+    changed(page, "#caption-maps", before)
+    assert len(panels(page, "#caption-maps")) == 2
+    page.set_input_files("#caption-drop input", {"name": "a.png", "mimeType": "image/png", "buffer": b"broken"})
+    page.locator("#caption-picture").get_by_text("cannot be decoded").wait_for()
+
+
+def test_search_by_text_and_by_picture(page, keep):
+    open_page(page, "Search")
+    page.click("#search-button")
+    page.wait_for_selector("#search-hits .fv-panel")
+    keep(page, "search")
+    before = shown(page, "#search-hits")
+    page.click("#search-words button >> nth=1")
+    changed(page, "#search-hits", before)
+    page.fill("#search-text textarea", " ")
+    page.click("#search-button")
+    page.locator("#search-hits").get_by_text("expected a text, got none").wait_for()
+    page.click("#search-examples button >> nth=0")
+    page.wait_for_selector("#search-captions li")
 
 
 def test_results_show_reports_and_runs(page):

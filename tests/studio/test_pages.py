@@ -17,7 +17,8 @@ import torch
 from foveate.attention import MECHANISMS
 from foveate.cli.main import main
 from foveate.errors import DataError, UnknownName
-from foveate.studio import PAGES, Shelf, ask, picker, play, results, widgets
+from foveate.recipes import RECIPES
+from foveate.studio import PAGES, Shelf, ask, caption, picker, play, results, search, widgets
 from foveate.studio.looks import KNOBS
 from foveate.train.folder import run_folder
 
@@ -131,6 +132,26 @@ def test_results_without_reports_say_how_to_get_one(shelf, monkeypatch, tmp_path
     (tmp_path / "a" / "report.html").write_text("long")
     monkeypatch.setattr(results, "MAX_REPORT", 3)
     assert "too large" in results.show_report(shelf, "a")
+
+
+class Written:
+    """Stands for gradio where only HTML is written."""
+
+    def __init__(self) -> None:
+        self.html: list[str] = []
+
+    def HTML(self, text: str) -> None:
+        self.html.append(text)
+
+
+@pytest.mark.parametrize(("page", "task"), [(caption, "captioning"), (search, "matching")])
+def test_a_page_without_a_run_says_how_to_get_one(page, task, shelf, monkeypatch):
+    monkeypatch.setattr("foveate.studio.shelf.EMBEDDED", shelf.folder)
+    written = Written()
+    page.build(written, shelf)
+    assert len(written.html) == 1
+    assert f"No run of the task {task} yet. Train one with: foveate train {page.RECIPE}" in written.html[0]
+    assert page.RECIPE in RECIPES
 
 
 def test_the_shelf_loads_once_and_forgets_the_oldest(shelf, tmp_path, monkeypatch):
