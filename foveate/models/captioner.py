@@ -94,7 +94,7 @@ class Captioner(nn.Module):
         vocabulary: number of words, V, marks included.
         word_dim: size of a word vector.
         hidden: D, size of the projected features and of the recurrence.
-        score_dim: S, size of the tanh in the scores; D when absent. The paper does not tell; it takes most of the time.
+        score_dim: S, size of the tanh in the scores, much of the cost; D when absent. The paper does not tell.
         dropout: of the words, the projected features and [r; h], in training; the paper tells of none.
 
     Reference: Martins et al. 2020 (paper 003), §3, eq. 10.

@@ -19,6 +19,9 @@ from foveate.train import Adam, AdamW, Cosine, Decay, Training
 def captioning_lstm_scenes() -> Recipe:
     """A small captioner on Scenes, on an encoder that knows things but no words.
 
+    An epoch takes about a minute of one core. After the first, softmax, seed 0, val, 3 beams, plain tokenizer: CIDEr-D
+    0.95, BLEU-4 0.287, REP 18.3, 42 % of the things mentioned.
+
     foveate train captioning-lstm-scenes
     """
     return Recipe(
@@ -33,12 +36,15 @@ def captioning_lstm_scenes() -> Recipe:
             max_words=30,
         ),
         Training(AdamW(3e-3, betas=(0.9, 0.98)), Cosine(warmup=0.5), epochs=10, batch_size=16, clip=5.0),
-        about="small captioner on a small encoder that knows the things of Scenes",
+        about="small captioner on an encoder that knows things, about ten minutes",
     )
 
 
 def captioning_lstm_flickr8k() -> Recipe:
     """A small captioner on Flickr8k, on features of EfficientNet-Lite0.
+
+    An epoch takes about 160 s of one core. After the first, softmax, seed 0, val, 3 beams, plain tokenizer: CIDEr-D
+    0.358, BLEU-4 0.163, ROUGE-L 0.416, REP 4.9.
 
     foveate extract efficientnet-lite0 DATA/images DATA/efficientnet-lite0.h5
     foveate train captioning-lstm-flickr8k --data DATA
@@ -55,7 +61,7 @@ def captioning_lstm_flickr8k() -> Recipe:
             dropout=0.3,
         ),
         Training(AdamW(1.5e-3, betas=(0.9, 0.98)), Cosine(warmup=0.5), epochs=8, batch_size=16, clip=5.0),
-        about="small captioner on stored 7x7 features",
+        about="small captioner on stored 7x7 features, about 25 minutes",
     )
 
 
