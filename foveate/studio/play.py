@@ -36,12 +36,12 @@ def _noise() -> Tensor:
 
 
 PRESETS: Mapping[str, Callable[[], Tensor]] = {
-    "two things": lambda: 3 * (_bump(0.25, 0.3, 0.12) + _bump(0.75, 0.7, 0.15)),
-    "one thing": lambda: 3 * _bump(0.6, 0.4, 0.2),
+    "two things": lambda: 5 * (_bump(0.25, 0.3, 0.12) + _bump(0.75, 0.7, 0.15)),
+    "one thing": lambda: 5 * _bump(0.6, 0.4, 0.2),
     "three things and noise": lambda: (
-        3 * (_bump(0.2, 0.2, 0.12) + _bump(0.8, 0.3, 0.12) + _bump(0.45, 0.8, 0.12)) + _noise()
+        5 * (_bump(0.2, 0.2, 0.12) + _bump(0.8, 0.3, 0.12) + _bump(0.45, 0.8, 0.12)) + _noise()
     ),
-    "ring": lambda: 3 * _ring(),
+    "ring": lambda: 4 * _ring(),
     "noise": lambda: 2 * _noise(),
     "nothing": lambda: torch.zeros(SIDE * SIDE),
 }

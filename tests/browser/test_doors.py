@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from foveate.report import ReportRun, write_report
+
 
 def status(address: str) -> tuple[int, bytes]:
     try:
@@ -60,3 +62,18 @@ def test_the_page_names_no_other_host(address):
     assert json.loads(config)["analytics_enabled"] is False
     for host in (b"fonts.googleapis", b"cdn.", b"huggingface.co"):
         assert host not in config
+
+
+def test_a_report_opens_by_itself(browser, tmp_path):
+    path = write_report(tmp_path, "Title <b>", [ReportRun("softmax", ("scenes-vqa",))], examples=1)
+    page = browser.new_page()
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on(
+        "request", lambda request: wrong.append(request.url) if not request.url.startswith(("file:", "data:")) else None
+    )
+    page.goto(path.as_uri())
+    assert page.title() == "Title <b>"
+    assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    page.close()
+    assert wrong == []
