@@ -244,11 +244,12 @@ class _Scores(torch.autograd.Function):
         seen, read = Fragments(images, mask, grid), Fragments(texts, words)
         scores = images.new_zeros(len(images), len(texts))
         columns = _columns(scorer.budget, seen, LIVE)
-        groups = list(_by_length(read, columns))
-        largest = max((group.values[..., 0].numel() for _, group in groups), default=1)
-        for rows in _row_blocks(len(seen), columns // largest):
-            part = seen.take(rows)
-            for index, group in groups:
+        groups = _by_length(read, columns)
+        largest = max((len(index) * length for index, length in groups), default=1)
+        parts = [(rows, seen.take(rows)) for rows in _row_blocks(len(seen), columns // largest)]
+        for index, length in groups:
+            group = Fragments(texts[index, :length])
+            for rows, part in parts:
                 scores[rows, index] = scorer.score(part, group, paired=False)
         return scores
 
@@ -266,18 +267,18 @@ class _Scores(torch.autograd.Function):
 def _backward_blocks(scorer: Scorer, images: Fragments, texts: Fragments, gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of all pairs, so many pictures with all sentences at a time."""
     of_images, of_texts = torch.zeros_like(images.values), torch.zeros_like(texts.values)
-    groups = list(_by_length(texts, columns=texts.values[..., 0].numel()))
-    total = sum(group.values[..., 0].numel() for _, group in groups)
+    groups = _by_length(texts)
+    total = sum(len(index) * length for index, length in groups)
     for rows in _row_blocks(len(images), _columns(scorer.budget, images, LIVE_WITH_GRADIENT) // max(1, total)):
         part = _leaf(images.take(rows))
-        leaves = [_leaf(group) for _, group in groups]
+        leaves = [_leaf(Fragments(texts.values[index, :length])) for index, length in groups]
         with torch.enable_grad():
             scores = [scorer.score(part, leaf, paired=False) for leaf in leaves]
         upstream = [gradient[rows, index] for index, _ in groups]
         own, *others = torch.autograd.grad(scores, [part.values, *(leaf.values for leaf in leaves)], upstream)
         of_images[rows] = own
-        for (index, group), other in zip(groups, others, strict=True):
-            of_texts[index, : group.values.shape[1]] += other
+        for (index, length), other in zip(groups, others, strict=True):
+            of_texts[index, :length] += other
     return of_images, of_texts
 
 
@@ -285,14 +286,13 @@ def _backward_pairs(scorer: Scorer, images: Fragments, texts: Fragments, gradien
     """Gradients of the few pairs that have one."""
     of_images, of_texts = torch.zeros_like(images.values), torch.zeros_like(texts.values)
     N, D = images.values.shape[1:]
-    for index, group in _by_length(texts, columns=texts.values[..., 0].numel()):
-        T = group.values.shape[1]
+    for index, T in _by_length(texts):
         size = 2 * (N + T) * D + N * N + T * T + LIVE_WITH_GRADIENT * N * T
         at_once = max(1, scorer.budget // (size * gradient.element_size()))
         found = gradient[:, index].nonzero()
         for pairs in found.split(at_once) if len(found) else ():
             rows, columns = pairs.unbind(-1)
-            part, leaf = _leaf(images.take(rows)), _leaf(group.take(columns))
+            part, leaf = _leaf(images.take(rows)), _leaf(Fragments(texts.values[index[columns], :T]))
             with torch.enable_grad():
                 scores = scorer.score(part, leaf, paired=True)
             upstream = gradient[rows, index[columns], None]
@@ -319,15 +319,14 @@ def _lengths(texts: Fragments) -> Tensor:
     return torch.full((C,), T) if texts.mask is None else texts.mask.sum(-1).cpu()
 
 
-def _by_length(texts: Fragments, columns: int) -> Iterator[tuple[Tensor, Fragments]]:
-    """Sentences of equal length without their padding, with their numbers; at most so many words a group."""
-    lengths = _lengths(texts)
+def _by_length(texts: Fragments, columns: int | None = None) -> list[tuple[Tensor, int]]:
+    """The numbers of sentences of equal length, and that length; at most so many words a group."""
+    lengths, groups = _lengths(texts), []
     for length in lengths.unique().tolist():
-        if length == 0:
-            continue
         same = (lengths == length).nonzero().squeeze(1).to(texts.values.device)
-        for index in same.split(max(1, columns // length)):
-            yield index, Fragments(texts.values[index, :length])
+        size = len(same) if columns is None else max(1, columns // max(1, length))
+        groups += [(index, length) for index in same.split(size)] if length else []
+    return groups
 
 
 def _columns(budget: int, images: Fragments, live: int) -> int:
