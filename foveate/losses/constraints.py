@@ -154,15 +154,17 @@ class Swaps:
     found: Tensor
 
 
-def choose_swaps(states: Tensor, words: Tensor, pictures: Tensor) -> Swaps:
+def choose_swaps(states: Tensor, words: Tensor, pictures: Tensor, said: Tensor | None = None) -> Swaps:
     """For each of R sampled words the most different of the others, never the same word nor one of the same picture.
 
-    p(q) = argmin_p cos(q, q_p) over the p with another word and another picture
+    p(q) = argmin_p cos(q, q_p) over the p with another word and another picture, whose word is not said of q's picture
 
     Args:
         states: (R, D) of the sampled words.
         words: (R,) their numbers in the vocabulary.
         pictures: (R,) the picture that each is said of.
+        said: (R, T) the words of the sentence that each is from: what a sentence says is true of its picture, and no
+            other content. None leaves that open.
 
     Reference: Chen et al. 2021, §3.3; which difference and which sample they leave open, and are ours.
 
@@ -175,7 +177,12 @@ def choose_swaps(states: Tensor, words: Tensor, pictures: Tensor) -> Swaps:
     check_shape("choose_swaps", "pictures", pictures, (len(words),), "(R,)")
     if len(words) == 0:
         return Swaps(words, words.bool())
-    allowed = (words[:, None] != words) & (pictures[:, None] != pictures)
+    same_picture = pictures[:, None] == pictures
+    allowed = (words[:, None] != words) & ~same_picture
+    if said is not None:
+        check_shape("choose_swaps", "said", said, (len(words), None), "(R, T)")
+        true = (said[:, None] == words[:, None]).any(-1)
+        allowed = allowed & ~((same_picture.to(states.dtype) @ true.to(states.dtype)) > 0)
     unit = functional.normalize(states.detach(), dim=-1)
     return Swaps((unit @ unit.mT).where(allowed, torch.inf).argmin(1), allowed.any(1))
 

@@ -35,7 +35,8 @@ def resourcing(looks: Sequence[CrossLook], aggregate: Aggregate, margin: float) 
 def swapping(looks: Sequence[CrossLook], tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
     """CCS of pairs that belong together, one drawn query a pair and direction; see `content_swapping`.
 
-    Where words look, the drawn word is swapped for the most different one that was drawn for another picture. Where
+    Where words look, the drawn word is swapped for the most different one that was drawn for another picture and that
+    no caption of its own picture has: a red disc is relevant to "red", whichever of its words was drawn. Where
     locations look, the word that the drawn location attends to most is swapped, inside of what it reads, in the same
     way: a text can be swapped, a picture cannot.
 
@@ -56,7 +57,7 @@ def _swap_queries(look: CrossLook, words: Tensor, tokens: Tensor, owner: Tensor,
     rows, drawn, some = _draw(words)
     queries = look.queries.values[rows, drawn]
     contexts = (look.weights[rows, drawn][:, None] @ look.keys.values)[:, 0]
-    swaps = choose_swaps(queries[some], tokens[rows, drawn][some], owner[some])
+    swaps = choose_swaps(queries[some], tokens[rows, drawn][some], owner[some], tokens[some])
     own = functional.cosine_similarity(queries, contexts, dim=-1)[some]
     swapped = functional.cosine_similarity(queries[some][swaps.index], contexts[some], dim=-1)
     return content_swapping(own, swapped, swaps.found, margin=margin)
@@ -69,7 +70,7 @@ def _swap_keys(look: CrossLook, words: Tensor, tokens: Tensor, owner: Tensor, ma
     queries, weights = look.queries.values[rows, drawn], look.weights[rows, drawn]
     place = weights.detach().where(words, -1.0).argmax(-1)
     key, weight = look.keys.values[rows, place][some], weights[rows, place][some]
-    swaps = choose_swaps(key, tokens[rows, place][some], owner[some])
+    swaps = choose_swaps(key, tokens[rows, place][some], owner[some], tokens[some])
     contexts = (weights[:, None] @ look.keys.values)[:, 0][some]
     changed = contexts + weight[:, None] * (key[swaps.index] - key)
     own = functional.cosine_similarity(queries[some], contexts, dim=-1)

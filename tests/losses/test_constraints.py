@@ -131,6 +131,20 @@ def test_swaps_are_the_most_different_word_of_another_picture() -> None:
         assert swaps.index[r] == min(cosines, key=cosines.get)
 
 
+def test_swaps_are_not_said_of_the_picture() -> None:
+    torch.manual_seed(0)
+    said = torch.randint(6, (12, 3))
+    states, words, pictures = torch.randn(12, 4), said[:, 0], torch.randint(4, (12,))
+    swaps = choose_swaps(states, words, pictures, said)
+    assert not torch.equal(swaps.index, choose_swaps(states, words, pictures).index)
+    for r in range(12):
+        true = {int(word) for p in range(12) if pictures[p] == pictures[r] for word in said[p]}
+        others = [p for p in range(12) if int(words[p]) not in true and pictures[p] != pictures[r]]
+        assert bool(swaps.found[r]) == bool(others)
+        cosines = {p: torch.cosine_similarity(states[r], states[p], dim=0).item() for p in others}
+        assert not others or swaps.index[r] == min(cosines, key=cosines.get)
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_no_swap_is_found_where_there_is_none(count: int) -> None:
     swaps = choose_swaps(torch.randn(count, 3), torch.arange(count), torch.arange(count))
@@ -157,3 +171,5 @@ def test_messages() -> None:
         content_swapping(torch.zeros(2), torch.zeros(1))
     with pytest.raises(ShapeError, match=r"choose_swaps: expected states \(R, D\) of sizes \(2, any\)"):
         choose_swaps(torch.zeros(3, 2), torch.zeros(2).long(), torch.zeros(2).long())
+    with pytest.raises(ShapeError, match=r"choose_swaps: expected said \(R, T\) of sizes \(2, any\)"):
+        choose_swaps(torch.zeros(2, 2), torch.zeros(2).long(), torch.zeros(2).long(), torch.zeros(3, 1).long())
