@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -53,6 +55,15 @@ def maps(told: Told, pick: Any = ALL) -> str:
     return draw_panels(told.pixels, looks)
 
 
+def take(read: Callable[[Any], np.ndarray], told: Any) -> tuple[Told, str]:
+    """A picture that was picked or sent: what is looked at now, and the picture, or what is wrong with it."""
+    try:
+        pixels = read(told)
+    except FoveateError as error:
+        return Told(), widgets.trouble(error)
+    return Told(pixels), widgets.chosen(pixels)
+
+
 def build(gr: Any, shelf: Shelf) -> None:
     """Lay the page out and wire it up."""
     if picker.no_run(gr, shelf, TASK, RECIPE):
@@ -75,23 +86,11 @@ def build(gr: Any, shelf: Shelf) -> None:
         except FoveateError as error:
             return Told(), widgets.trouble(error), ""
 
-    def on_upload(address: Any) -> tuple:
-        try:
-            pixels = read_upload(address)
-        except FoveateError as error:
-            return Told(), widgets.trouble(error)
-        return Told(pixels), widgets.chosen(pixels)
-
-    def on_pick(pick: Any) -> tuple:
-        pixels = picker.example_pixels(pick)
-        return Told(pixels), widgets.chosen(pixels)
-
-    private = {"api_visibility": "private"}
-    events = [
-        chooser.thumbs.select(widgets.on_event(gr, "pick", on_pick), None, [told, chooser.picture], **private),
-        chooser.drop.upload(widgets.on_event(gr, "address", on_upload), None, [told, chooser.picture], **private),
-    ]
-    for begin in (*(event.then for event in events), beams.release, run.input):
+    private, shown = {"api_visibility": "private"}, [told, chooser.picture]
+    pick, send = (partial(take, read) for read in (picker.example_pixels, read_upload))
+    picked = chooser.thumbs.select(widgets.on_event(gr, "pick", pick), None, shown, **private)
+    sent = chooser.drop.upload(widgets.on_event(gr, "address", send), None, shown, **private)
+    for begin in (picked.then, sent.then, beams.release, run.input):
         written = begin(on_write, [told, run, beams], [told, text, words], **private)
         written.then(maps, told, panels, show_progress="hidden", **private)
     words.select(widgets.on_event_with(gr, "pick", maps), told, panels, show_progress="hidden", **private)

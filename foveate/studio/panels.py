@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Mapping
 from html import escape
@@ -16,18 +15,19 @@ from foveate.ops.density import Density
 from foveate.plot.canvas import heat_colours, heat_scale
 from foveate.plot.layers import smooth
 from foveate.plot.looks import heat, is_several, is_sparse, numbers, pick
+from foveate.report.page import data_uri
 
 LEVELS = (0.5, 0.95)  # of a component's mass inside its ellipses
 SIDE = 100  # units of the drawing
 
 
-def data_address(pixels: np.ndarray, kind: str = "PNG") -> str:
+def data_address(pixels: np.ndarray) -> str:
     """Pixels as an address that holds the whole picture."""
     from PIL import Image
 
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind, compress_level=1)
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+    Image.fromarray(pixels).save(file, "PNG", compress_level=1)
+    return data_uri(file.getvalue())
 
 
 def draw_panels(

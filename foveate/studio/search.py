@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from html import escape
 from pathlib import Path
 from typing import Any, cast
@@ -167,20 +167,23 @@ def build(gr: Any, shelf: Shelf) -> None:
     if picker.no_run(gr, shelf, TASK, RECIPE):
         return
     runs = list(shelf.runs(TASK))
-    found = gr.State((), time_to_live=3600)
     with gr.Row():
         run = gr.Dropdown(runs, value=runs[0], label="run")
         where = gr.Dropdown([SCENES, *shelf.indexes()], value=SCENES, label="search in")
     with gr.Row():
         with gr.Column(scale=3):
-            text = gr.Textbox("a large red circle", label="what is in the picture", elem_id="search-text", max_lines=2)
-            button = gr.Button("Search", variant="primary", elem_id="search-button")
-            words = gr.HTML(js_on_load=widgets.PICK, elem_id="search-words")
-            panels = gr.HTML(elem_id="search-hits")
+            _build_find(gr, shelf, run, where)
         with gr.Column(scale=1, min_width=300):
-            gr.HTML('<p class="fv-note">or: which captions fit a picture?</p>')
-            chooser = picker.lay_out(gr, "search")
-            captions = gr.HTML(elem_id="search-captions")
+            _build_describe(gr, shelf, run)
+
+
+def _build_find(gr: Any, shelf: Shelf, run: Any, where: Any) -> None:
+    """From a text to pictures."""
+    found = gr.State((), time_to_live=3600)
+    text = gr.Textbox("a large red circle", label="what is in the picture", elem_id="search-text", max_lines=2)
+    button = gr.Button("Search", variant="primary", elem_id="search-button")
+    words = gr.HTML(js_on_load=widgets.PICK, elem_id="search-words")
+    panels = gr.HTML(elem_id="search-hits")
 
     def on_find(name: str, place: str, asked: str, progress: Any = gr.Progress()) -> tuple:  # noqa: B008
         try:
@@ -189,23 +192,34 @@ def build(gr: Any, shelf: Shelf) -> None:
             return (), "", widgets.trouble(error)
         return hits, words_of(hits), draw(hits)
 
-    def on_describe(name: str, read: Callable[[], np.ndarray]) -> tuple:
+    for begin in (button.click, text.submit):
+        begin(on_find, [run, where, text], [found, words, panels], api_visibility="private")
+    words.select(
+        widgets.on_event_with(gr, "pick", draw), found, panels, show_progress="hidden", api_visibility="private"
+    )
+
+
+def _build_describe(gr: Any, shelf: Shelf, run: Any) -> None:
+    """From a picture to captions."""
+    gr.HTML('<p class="fv-note">or: which captions fit a picture?</p>')
+    chooser = picker.lay_out(gr, "search")
+    captions = gr.HTML(elem_id="search-captions")
+
+    def on_describe(read: Callable[[Any], np.ndarray], name: str, told: Any) -> tuple:
         try:
-            pixels = read()
+            pixels = read(told)
             return widgets.chosen(pixels), describe(shelf, name, pixels)
         except FoveateError as error:
             return "", widgets.trouble(error)
 
-    def on_pick(name: str, pick: Any) -> tuple:
-        return on_describe(name, lambda: picker.example_pixels(pick))
-
-    def on_upload(name: str, address: Any) -> tuple:
-        return on_describe(name, lambda: read_upload(address))
-
-    private = {"api_visibility": "private"}
-    for begin in (button.click, text.submit):
-        begin(on_find, [run, where, text], [found, words, panels], **private)
-    words.select(widgets.on_event_with(gr, "pick", draw), found, panels, show_progress="hidden", **private)
-    shown = [chooser.picture, captions]
-    chooser.thumbs.select(widgets.on_event_with(gr, "pick", on_pick), run, shown, **private)
-    chooser.drop.upload(widgets.on_event_with(gr, "address", on_upload), run, shown, **private)
+    sources = (
+        (chooser.thumbs.select, "pick", picker.example_pixels),
+        (chooser.drop.upload, "address", read_upload),
+    )
+    for begin, field, read in sources:
+        begin(
+            widgets.on_event_with(gr, field, partial(on_describe, read)),
+            run,
+            [chooser.picture, captions],
+            api_visibility="private",
+        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import subprocess
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -77,3 +79,13 @@ def test_a_report_opens_by_itself(browser, tmp_path):
     assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     page.close()
     assert wrong == []
+
+
+def test_a_port_that_is_taken_is_told(address):
+    port = urllib.parse.urlsplit(address).port
+    done = subprocess.run(
+        [sys.executable, "-m", "foveate", "studio", "--port", str(port)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "studio: expected a free port, got" in done.stderr
+    assert "choose another --port" in done.stderr

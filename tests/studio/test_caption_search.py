@@ -39,6 +39,15 @@ def test_a_caption_needs_a_picture(captioned):
     assert caption.maps(caption.Told()) == ""
 
 
+def test_a_picture_is_taken_or_told_what_is_wrong():
+    told, html = caption.take(picker.example_pixels, "1")
+    assert np.array_equal(told.pixels, picker.example_pixels("1"))
+    assert "data:image/png" in html
+    told, html = caption.take(picker.example_pixels, "99")
+    assert told.pixels is None
+    assert "expected one of 8 examples" in html
+
+
 @pytest.fixture
 def matching(untrained, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "GALLERY", 8)
