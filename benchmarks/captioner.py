@@ -1,0 +1,141 @@
+"""Writing captions with every mechanism, relative to softmax, in one run.
+
+    OMP_NUM_THREADS=1 python benchmarks/captioner.py [--save] [--rounds 7]
+
+Inference in float32 on one thread, processor time, pictures encoded before. "paper": 003's sizes, 8x8 features of 2048,
+10 000 words; "small": the recipe captioning-lstm-flickr8k. Every caption gets 12 words, so that all mechanisms do the
+same work; weights are random, the scores of the output attention scaled to a deviation of one. Aim: at most 1.2x of
+softmax for TVmax and 1.05x for sparsemax (003 reports 1.3x and 1.1x).
+
+The mechanisms take turns. "caption": the median over the rounds of one picture's share, with its ratio to softmax's.
+The machine's own noise is often larger than what differs; "reading" is the output attention of one word of the whole
+batch by itself, its lower quartile, and "by parts" the ratio of two captions that differ by that alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from statistics import median
+from time import process_time
+from typing import Any
+
+import torch
+from measure import machine, save, seconds, show
+
+from foveate.attention import MECHANISMS, mechanism
+from foveate.data.features import ImageFeatures
+from foveate.data.vocabulary import END, PAD, START, UNKNOWN
+from foveate.encoders import StoredFeatures
+from foveate.models import Captioner
+
+WORDS = 12
+AIMS = {"sparsemax": 1.05, "tvmax": 1.2}
+
+
+@dataclass(frozen=True)
+class Setting:
+    side: int
+    features: int
+    vocabulary: int
+    hidden: int
+    score_dim: int
+    beams: int
+    batch: int
+
+    def model(self) -> Captioner:
+        """A captioner whose output attention has scores of deviation one."""
+        torch.manual_seed(0)
+        model = Captioner(
+            StoredFeatures(self.features),
+            mechanism("softmax"),
+            vocabulary=self.vocabulary,
+            hidden=self.hidden,
+            score_dim=self.score_dim,
+        ).eval()
+        tokens = torch.randint(4, self.vocabulary, (self.batch, WORDS))
+        with torch.no_grad():
+            scores = model(self.pictures(), tokens, torch.ones_like(tokens, dtype=torch.bool)).image_scores
+            model.out_scores.weight /= scores.std()
+        return model
+
+    def pictures(self) -> ImageFeatures:
+        return ImageFeatures(torch.randn(self.batch, self.side**2, self.features), grid=(self.side, self.side))
+
+
+SETTINGS = {
+    "small, greedy": Setting(7, 1280, 2700, 256, 128, beams=1, batch=64),
+    "small, 3 beams": Setting(7, 1280, 2700, 256, 128, beams=3, batch=64),
+    "paper, greedy": Setting(8, 2048, 10000, 512, 512, beams=1, batch=32),
+    "paper, 3 beams": Setting(8, 2048, 10000, 512, 512, beams=3, batch=32),
+}
+
+
+def write(model: Captioner, setting: Setting) -> float:
+    """Seconds of processor time in which captions of a batch are written."""
+    pictures = setting.pictures()
+    start = process_time()
+    model.caption(
+        pictures, start=START, end=END, never=(PAD, UNKNOWN, START, END), max_words=WORDS, beams=setting.beams
+    )
+    return process_time() - start
+
+
+def reading(name: str, setting: Setting) -> float:
+    """Seconds of what differs: the output attention of one word of every caption."""
+    N, attend = setting.side**2, mechanism(name).eval()
+    scores = torch.randn(setting.batch, setting.beams, N)
+    values = torch.randn(setting.batch, N, setting.hidden)
+    with torch.no_grad():
+        return seconds(lambda: attend(scores, values, grid=(setting.side, setting.side)))
+
+
+def measure(setting: Setting, names: list[str], rounds: int) -> dict[str, float]:
+    """Seconds of a batch, the median over the rounds, of every mechanism in one model, by turns."""
+    model = setting.model()
+    write(model, setting)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        for name in names:
+            torch.manual_seed(number)
+            model.attend = mechanism(name).eval()
+            times[name].append(write(model, setting))
+    return {name: median(own) for name, own in times.items()}
+
+
+def rows(setting: Setting, names: list[str], rounds: int) -> list[dict[str, Any]]:
+    whole = measure(setting, names, rounds)
+    parts = {name: reading(name, setting) for name in names}
+    base = whole["softmax"]
+    return [
+        {
+            "mechanism": name,
+            "caption ms": 1e3 * whole[name] / setting.batch,
+            "to softmax": whole[name] / base,
+            "reading ms": 1e3 * parts[name],
+            "by parts": 1 + WORDS * (parts[name] - parts["softmax"]) / base,
+            "aim": AIMS.get(name, "-"),
+        }
+        for name in names
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--save", action="store_true", help="keep the rows in benchmarks/results/captioner.json")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--mechanisms", default=",".join(MECHANISMS))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    names = ["softmax", *(name for name in options.mechanisms.split(",") if name != "softmax")]
+    tables = {}
+    for key, setting in SETTINGS.items():
+        title = f"{key}, {setting.side}x{setting.side}, {setting.batch} pictures"
+        tables[title] = rows(setting, names, options.rounds)
+        show(title, tables[title])
+    if options.save:
+        print(save("captioner", {**machine(["torch"]), "rounds": str(options.rounds)}, tables))
+
+
+if __name__ == "__main__":
+    main()
