@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from foveate.data.files import read_json
 from foveate.recipes.recipe import Recipe, from_config, override, to_config
@@ -13,12 +14,22 @@ from foveate.train import fit
 from foveate.train.folder import CONFIG, VOCABULARY, run_folder
 from foveate.train.history import History
 
+SOURCE = "it is part of a run that foveate train writes"
+
 
 def train_recipe(
     recipe: Recipe, out: Path, *, root: Path | None = None, resume: bool = False, progress: bool = True
 ) -> History:
-    """Train what a recipe says and keep the run in the folder `out`; see `foveate.train.fit`."""
-    task = lookup("task", recipe.task, TASKS).from_data(recipe.settings, root)
+    """Train what a recipe says and keep the run in the folder `out`; see `foveate.train.fit`.
+
+    With a start, words and answers stay those of the run that it starts from, whatever the data: its weights know no
+    others.
+    """
+    kind = lookup("task", recipe.task, TASKS)
+    if recipe.start is None:
+        task = kind.from_data(recipe.settings, root)
+    else:
+        task = kind.from_vocabulary(recipe.settings, _read_vocabulary(run_folder(recipe.start)))
     return fit(
         task,
         recipe.training,
@@ -42,8 +53,11 @@ def read_run(run: str | Path, changes: Iterable[str] = ()) -> tuple[Recipe, Task
     A missing or broken file, a configuration of a newer version or one that is no recipe raises DataError.
     """
     folder = run_folder(run)
-    source = "it is part of a run that foveate train writes"
-    recipe = from_config(read_json("load", folder / CONFIG, source), str(folder / CONFIG))
+    recipe = from_config(read_json("load", folder / CONFIG, SOURCE), str(folder / CONFIG))
     recipe = override(recipe, changes)
-    words = read_json("load", folder / VOCABULARY, source)
+    words = _read_vocabulary(folder)
     return recipe, lookup("task", recipe.task, TASKS).from_vocabulary(recipe.settings, words)
+
+
+def _read_vocabulary(folder: Path) -> dict[str, Any]:
+    return read_json("load", folder / VOCABULARY, SOURCE)

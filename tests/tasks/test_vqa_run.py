@@ -85,6 +85,13 @@ def test_a_mechanism_is_fine_tuned_from_another(run: Path, tmp_path: Path) -> No
     torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
 
 
+def test_words_and_answers_stay_those_of_the_start(run: Path, tmp_path: Path) -> None:
+    changes = [*SMALL, "limit=3", f"start={run}"]
+    train_recipe(override(VQA_RECIPES["vqa-mcan-scenes"](), changes), tmp_path / "run", progress=False)
+    words = [(folder / "vocabulary.json").read_text() for folder in (run, tmp_path / "run")]
+    assert words[0] == words[1]
+
+
 def test_other_runs_are_refused(run: Path, picture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Other:
         task = object()
