@@ -9,8 +9,8 @@ from foveate.cli.train import folder_name, is_first_process
 from foveate.data.writing import write_json
 from foveate.errors import UnknownName
 from foveate.recipes import RECIPES, override
-from foveate.recipes.compare import check_mechanisms, plan_comparison, run_comparison, table, to_json
-from foveate.report import ReportRun, write_report
+from foveate.recipes.compare import check_mechanisms, plan_comparison, run_comparison, to_json
+from foveate.report import ReportRun, short_table, write_report
 
 
 def compare(
@@ -54,9 +54,9 @@ def compare(
     results = run_comparison(planned, data)
     if is_first_process():
         title = f"{name}, val, {seeds} seed(s)"
-        print_table(title, *table(base.task, results))
-        write_json(folder / "compare.json", to_json(name, results))
         runs = [ReportRun(label, tuple(one.folder for one in planned if one.label == label)) for label in results]
+        print_table(title, *short_table(runs))
+        write_json(folder / "compare.json", to_json(name, results))
         print(f"every number: {folder / 'compare.json'}")
         print(f"report: {write_report(folder, title, runs, data=data, progress=True)}")
 

@@ -14,8 +14,7 @@ from foveate.data.files import read_json
 from foveate.errors import DataError
 from foveate.recipes import RECIPES, Recipe, read_run, to_config, train_recipe
 from foveate.registry import lookup
-from foveate.report import ReportRun, write_report
-from foveate.report.measures import STEP_TIME, first_rows, measure_of
+from foveate.report import ReportRun, short_table, write_report
 from foveate.train import Cosine, Training, fit
 from foveate.train.folder import CONFIG, run_folder
 from foveate.train.history import History
@@ -161,10 +160,7 @@ def _is_done(recipe: Recipe, folder: Path, objective: str) -> bool:
 def _tell(task: str, start: str, runs: Sequence[ReportRun], folder: Path, examples: int) -> Path:
     """Print one table and write the report."""
     steps = runs[0].opened[0].training.steps
-    known = dict.fromkeys([STEP_TIME, *(name for run in runs for name in run.numbers()[0])])
-    told = first_rows(known, runs[0].opened[1].objective)
-    rows = [(_head(name), *(measure_of(name).spread(run.values(name)) for run in runs)) for name in told]
-    print_table(f"{task} on Scenes, val, {steps} steps from {start}", ("", *(run.name for run in runs)), rows)
+    print_table(f"{task} on Scenes, val, {steps} steps from {start}", *short_table(runs))
     path = write_report(
         folder,
         f"Attention on Scenes: {', '.join(run.name for run in runs)}",
@@ -178,11 +174,6 @@ def _tell(task: str, start: str, runs: Sequence[ReportRun], folder: Path, exampl
     )
     print(f"report: {path}\nlook around in the browser: foveate studio")
     return path
-
-
-def _head(name: str) -> str:
-    told = measure_of(name)
-    return f"{told.label}, {told.unit}" if told.unit else told.label
 
 
 def _say(text: str) -> None:

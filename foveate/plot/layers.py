@@ -55,16 +55,27 @@ def smooth(shown: Tensor) -> Tensor:
     return fine * interpolate((shown > 0).to(shown)[None, None], size, mode="nearest")[0, 0]
 
 
+def edge_lines(inside: np.ndarray) -> list[list[tuple[float, float]]]:
+    """The edges between the cells of a region (H, W) and the others, as pairs of ends in the unit square.
+
+    >>> edge_lines(np.array([[True, False]]))
+    [[(0.0, 0.0), (0.5, 0.0)], [(0.0, 1.0), (0.5, 1.0)], [(0.0, 0.0), (0.0, 1.0)], [(0.5, 0.0), (0.5, 1.0)]]
+    """
+    H, W = inside.shape
+    padded = np.pad(inside, 1)
+    down, across = (
+        np.argwhere(padded[:-1, 1:-1] != padded[1:, 1:-1]),
+        np.argwhere(padded[1:-1, :-1] != padded[1:-1, 1:]),
+    )
+    lines = [[(j / W, i / H), ((j + 1) / W, i / H)] for i, j in down.tolist()]
+    return lines + [[(j / W, i / H), (j / W, (i + 1) / H)] for i, j in across.tolist()]
+
+
 def draw_edges(axes: Axes, inside: np.ndarray) -> None:
     """A thick line around the cells of a region (H, W), along their edges."""
     from matplotlib.collections import LineCollection
 
-    H, W = inside.shape
-    padded = np.pad(inside, 1)
-    down, across = np.nonzero(padded[:-1, 1:-1] != padded[1:, 1:-1]), np.nonzero(padded[1:-1, :-1] != padded[1:-1, 1:])
-    lines = [[(j / W, i / H), ((j + 1) / W, i / H)] for i, j in zip(*down, strict=True)]
-    lines += [[(j / W, i / H), (j / W, (i + 1) / H)] for i, j in zip(*across, strict=True)]
-    drawn = LineCollection(lines, colors=INK, linewidths=CELLS, capstyle="projecting", zorder=3)
+    drawn = LineCollection(edge_lines(inside), colors=INK, linewidths=CELLS, capstyle="projecting", zorder=3)
     drawn.set_path_effects(cased(CELLS))
     axes.add_collection(drawn)
 

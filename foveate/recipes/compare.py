@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import median
 from typing import Any
 
 from foveate.attention import MECHANISMS
 from foveate.recipes.recipe import Recipe, override
 from foveate.recipes.run import train_recipe
 from foveate.registry import lookup
-from foveate.tasks import TASKS
 from foveate.train import Cosine
 from foveate.train.folder import LOG
 from foveate.train.log import read_log
@@ -125,22 +124,6 @@ def check_mechanisms(text: str) -> list[str]:
     return names
 
 
-def table(task: str, results: dict[str, list[Result]]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of a comparison: the task's headlines, and the time of a step against that of the first row."""
-    given = {name for runs in results.values() for run in runs for name in run.metrics}
-    shown = {name: head for name, head in TASKS[task].headlines.items() if name in given}
-    unit = median(run.seconds_per_step for run in next(iter(results.values())))
-    rows = [
-        [
-            label,
-            *(spread([run.metrics[name] for run in runs if name in run.metrics]) for name in shown),
-            spread([run.seconds_per_step / unit for run in runs]),
-        ]
-        for label, runs in results.items()
-    ]
-    return ["attention", *shown.values(), "time a step"], rows
-
-
 def to_json(recipe: str, results: dict[str, list[Result]]) -> dict[str, Any]:
     """Every number of a comparison."""
     return {
@@ -148,18 +131,6 @@ def to_json(recipe: str, results: dict[str, list[Result]]) -> dict[str, Any]:
         "split": "val",
         "results": {label: [dict(vars(run)) for run in runs] for label, runs in results.items()},
     }
-
-
-def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation, the latter when there are several values; a dash when there is none.
-
-    >>> spread([0.5]), spread([0.4, 0.6]), spread([])
-    ('0.5', '0.5 ± 0.14', '-')
-    """
-    if not values:
-        return "-"
-    text = f"{mean(values):.3g}"
-    return f"{text} ± {stdev(values):.2g}" if len(values) > 1 else text
 
 
 def _with(base: Recipe, mechanism: str, seed: int) -> Recipe:

@@ -81,9 +81,11 @@ MEASURES: Mapping[str, Measure] = {
     "spice": share("SPICE", "higher"),
     "rep": Measure("repetition (REP)", "", "lower"),
     "words": Measure("words of a caption", digits=1),
+    "js between words": Measure("distance between the maps of successive words (JS)", "bits"),
+    "zero area": share("picture that gets no attention"),
+    "mentioned": share("annotated objects that are mentioned", "higher"),
     STEP_TIME: Measure("time of a training step", "s", "lower", 3),
 }
-# Shown in the first table beside the whole; the others follow further down.
 SUBSETS = {
     "yes/no": "yes or no",
     "number": "numbers",
@@ -91,9 +93,6 @@ SUBSETS = {
     "two-distant": "two distant things",
     "small": "one small thing",
 }
-LATER = ("entropy", "regions", "bleu-1", "bleu-2", "bleu-3")
-FIRST = tuple(name for name in MEASURES if name not in LATER)
-WIDE = ("accuracy", "js")  # of these the subsets are in the first table too
 RIVALS = re.compile(r"(?P<name>.+?) of (?P<rival>uniform|centre|random|people)(?P<subset>/.*)?")
 
 
@@ -125,16 +124,3 @@ def split_rivals(names: Iterable[str]) -> tuple[list[str], dict[str, dict[str, s
         else:
             rivals.setdefault(found["rival"], {})[found["name"] + (found["subset"] or "")] = name
     return own, rivals
-
-
-def first_rows(names: Iterable[str], objective: str) -> list[str]:
-    """The names for the first table, the objective before the others.
-
-    >>> first_rows(["area", "accuracy", "accuracy/number", "accuracy/colour", "entropy"], "accuracy")
-    ['accuracy', 'accuracy/number', 'area']
-    """
-    there = set(names)
-    order = [objective, *(name for name in FIRST if name != objective)]
-    wanted = [row for name in order for row in (name, *(f"{name}/{s}" for s in SUBSETS if name in WIDE))]
-    known = [row for row in wanted if row in there]
-    return known if any(name in MEASURES for name in known) else sorted(there, key=lambda name: name != objective)

@@ -12,9 +12,10 @@ from tqdm import tqdm
 from foveate.data.writing import appearing
 from foveate.errors import DataError
 from foveate.report.curves import draw_curves
-from foveate.report.measures import STEP_TIME, first_rows, measure_of, split_rivals
+from foveate.report.measures import STEP_TIME, measure_of, split_rivals
 from foveate.report.page import html_cell, html_commands, html_figure, html_page, html_table, html_text
 from foveate.report.runs import ReportRun
+from foveate.report.table import headlines
 from foveate.report.tasks import SECTIONS
 
 REPORT = "report.html"
@@ -80,7 +81,7 @@ def _tables(runs: Sequence[ReportRun]) -> Iterator[str]:
     """The numbers that matter most, and all of them folded away."""
     names = list(dict.fromkeys([STEP_TIME, *(name for run in runs for each in run.numbers() for name in each)]))
     own, rivals = split_rivals(names)
-    first = first_rows(own, runs[0].opened[1].objective)
+    first = list(headlines(runs))
     yield html_text("h2", "Results")
     yield _table(runs, first, rivals)
     yield (

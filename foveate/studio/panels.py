@@ -13,7 +13,7 @@ from torch import Tensor
 from foveate.attention import Attended
 from foveate.ops.density import Density
 from foveate.plot.canvas import heat_colours, heat_scale
-from foveate.plot.layers import smooth
+from foveate.plot.layers import edge_lines, smooth
 from foveate.plot.looks import heat, is_several, is_sparse, numbers, pick
 from foveate.report.page import data_uri
 
@@ -120,9 +120,5 @@ def _ellipses(density: Density) -> str:
 
 def _edges(inside: np.ndarray) -> str:
     """The path around the cells of a region, along their edges."""
-    H, W = inside.shape
-    padded = np.pad(inside, 1)
-    down, across = np.nonzero(padded[:-1, 1:-1] != padded[1:, 1:-1]), np.nonzero(padded[1:-1, :-1] != padded[1:-1, 1:])
-    x, y = SIDE / W, SIDE / H
-    lines = [f"M{j * x:.2f} {i * y:.2f}h{x:.2f}" for i, j in zip(*down, strict=True)]
-    return "".join(lines + [f"M{j * x:.2f} {i * y:.2f}v{y:.2f}" for i, j in zip(*across, strict=True)])
+    ends = SIDE * np.array(edge_lines(inside))
+    return "".join(f"M{x0:.2f} {y0:.2f}L{x1:.2f} {y1:.2f}" for (x0, y0), (x1, y1) in ends)

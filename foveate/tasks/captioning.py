@@ -89,6 +89,17 @@ class Captioning(Task):
 
     Settings: ClassVar[type] = CaptioningSettings
     objective: ClassVar[str] = "cider-d"
+    headlines: ClassVar[Mapping[str, str]] = {
+        "cider-d": "CIDEr-D",
+        "bleu-4": "BLEU-4",
+        "rouge-l": "ROUGE-L",
+        "meteor": "METEOR",
+        "rep": "REP",
+        "js between words": "JS between words",
+        "zero area": "zero area",
+        "mentioned": "objects",
+        "words": "words",
+    }
 
     settings: CaptioningSettings
     words: Vocabulary
