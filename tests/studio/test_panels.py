@@ -57,7 +57,7 @@ def test_colours_are_where_the_attention_is():
 def test_lines_are_edges_of_cells_or_ellipses():
     edge = draw(["sparsemax"])[0].find(".//path")
     assert edge.get("d").count("M") == 4  # one cell has four sides
-    assert edge.get("d").startswith("M25.00 25.00h25.00")
+    assert edge.get("d").startswith("M25.00 25.00L50.00 25.00")
     assert draw(["softmax"])[0].find(".//svg") is None
     gaussian = draw(["continuous-softmax"])[0].findall(".//ellipse")
     assert [e.get("class") for e in gaussian] == ["fv-line", "fv-line"]
