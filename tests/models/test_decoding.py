@@ -111,21 +111,21 @@ def test_length_penalty_decides_between_short_and_long() -> None:
 
 
 def test_finished_sentences_are_not_extended() -> None:
-    # the end is certain after any word: the first step decides, the second can only end
-    first, then = torch.tensor([-9.0, -9.0, 1.0, 0.5]), torch.tensor([-9.0, 9.0, -9.0, -9.0])
+    # one sentence ends at once, the other after the word 2; after an end mark the model would be sure of the word 3
+    first, after_end, then = (torch.full((V,), -20.0) for _ in range(3))
+    first[END], first[2], after_end[3], then[END] = 1.0, 0.5, 20.0, 20.0
     steps = []
 
     def step(state, words):
         steps.append(words.clone())
         scores = torch.where((words == START)[..., None], first, then)
-        return scores, state
+        return torch.where((words == END)[..., None], after_end, scores), state
 
     found = beam_search(step, (torch.zeros(1, 1),), start=START, end=END, max_words=9, beams=2)
     assert len(steps) == 2
-    assert found.words.tolist() == [[[2, END], [3, END]]]
-    assert found.mask.tolist() == [[[True, False], [True, False]]]
-    expected = first.log_softmax(-1)[2] + then.log_softmax(-1)[END]
-    torch.testing.assert_close(found.log_probabilities[0, 0], expected)
+    assert found.words.tolist() == [[[END, END], [2, END]]]
+    assert found.mask.tolist() == [[[False, False], [True, False]]]
+    torch.testing.assert_close(found.log_probabilities[0], first.log_softmax(-1)[[END, 2]])
 
 
 def test_an_ended_sentence_keeps_its_score_while_others_go_on() -> None:
