@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from foveate.attention import MECHANISMS, mechanism
-from foveate.ops.basis import GaussianBasis
+from foveate.attention import MECHANISMS
 from foveate.registry import lookup
+from foveate.tasks.attending import build_attention
 from foveate.tasks.examples import check_data
 from foveate.tasks.pictures import Conv, Images
 
@@ -67,7 +67,4 @@ class CaptioningSettings:
 
     def attention(self) -> nn.Module:
         """The mechanism with its options."""
-        options, basis = dict(self.mechanism_options), self.mechanism_options.get("basis")
-        if isinstance(basis, Mapping):
-            options["basis"] = GaussianBasis.grid(**basis)
-        return mechanism(self.mechanism, **options)
+        return build_attention(self.mechanism, self.mechanism_options)

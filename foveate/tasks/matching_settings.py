@@ -18,6 +18,7 @@ from foveate.models.answering import ImageEncoder
 from foveate.models.bfan import FocalType
 from foveate.models.scan import Direction
 from foveate.registry import lookup
+from foveate.tasks.attending import build_attention
 from foveate.tasks.examples import check_data
 from foveate.tasks.pictures import Conv, Images
 
@@ -190,4 +191,4 @@ class MatchingSettings:
 
     def attention(self) -> nn.Module:
         """The mechanism with its options."""
-        return mechanism(self.mechanism, **self.mechanism_options)
+        return build_attention(self.mechanism, self.mechanism_options)

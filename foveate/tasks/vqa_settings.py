@@ -14,8 +14,8 @@ from foveate.losses import LOSSES
 from foveate.metrics.vqa import RULES, Rule
 from foveate.models import MCAN, ReasoningDAN
 from foveate.models.answering import ImageEncoder
-from foveate.ops.basis import GaussianBasis
 from foveate.registry import lookup
+from foveate.tasks.attending import build_attention
 from foveate.tasks.examples import check_data
 from foveate.tasks.pictures import Conv, Images
 
@@ -118,7 +118,4 @@ class VQASettings:
 
     def attention(self) -> nn.Module:
         """The mechanism with its options."""
-        options, basis = dict(self.mechanism_options), self.mechanism_options.get("basis")
-        if isinstance(basis, Mapping):
-            options["basis"] = GaussianBasis.grid(**basis)
-        return mechanism(self.mechanism, **options)
+        return build_attention(self.mechanism, self.mechanism_options)
