@@ -18,7 +18,8 @@ from foveate.train.checkpoint import WEIGHTS
 CONFIG, VOCABULARY, ENVIRONMENT, LOG = "config.json", "vocabulary.json", "environment.json", "log.jsonl"
 # a run may be made longer, or read its data in another way, without becoming another run
 CHANGEABLE = frozenset(
-    f"config.json.training.{name}" for name in ("epochs", "steps", "patience", "save_every", "workers")
+    f"config.json.{name}"
+    for name in ("about", *(f"training.{name}" for name in ("epochs", "steps", "patience", "save_every", "workers")))
 )
 PACKAGES = ("foveate", "torch", "accelerate", "safetensors", "numpy")
 

@@ -369,6 +369,12 @@ def test_a_full_disk_keeps_the_last_checkpoint(recipe: Recipe, tmp_path: Path) -
     assert_same(tmp_path / "whole", tmp_path)
 
 
+def test_what_people_are_told_may_change(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, steps=1), tmp_path)
+    run(replace(changed(recipe, steps=2), about="better than we said"), tmp_path, resume=True)
+    assert json.loads((tmp_path / "config.json").read_text())["about"] == "better than we said"
+
+
 def test_a_folder_that_cannot_be_written_is_refused(recipe: Recipe, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"train: expected to write into .*file/run, got .*; choose another folder"):
