@@ -35,10 +35,11 @@ def resourcing(looks: Sequence[CrossLook], aggregate: Aggregate, margin: float) 
 def swapping(looks: Sequence[CrossLook], tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
     """CCS of pairs that belong together, one drawn query a pair and direction; see `content_swapping`.
 
-    Where words look, the drawn word is swapped for the most different one that was drawn for another picture and that
-    no caption of its own picture has: a red disc is relevant to "red", whichever of its words was drawn. Where
-    locations look, the word that the drawn location attends to most is swapped, inside of what it reads, in the same
-    way: a text can be swapped, a picture cannot.
+    Where words look, one of them is drawn by how much it tells, log(P / captions that have it): "there" and "is" have
+    nothing of their own to look at, and asking them for it spoils where the others look. It is swapped for the most
+    different word that was drawn for another picture and that no caption of its own picture has: a red disc is relevant
+    to "red", whichever of its words was drawn. Where locations look, the word that the drawn location attends to most
+    is swapped, inside of what it reads, in the same way: a text can be swapped, a picture cannot.
 
     Args:
         looks: of P pairs.
@@ -53,8 +54,20 @@ def swapping(looks: Sequence[CrossLook], tokens: Tensor, owner: Tensor, margin: 
     return torch.stack(losses).sum()
 
 
+def told(tokens: Tensor) -> Tensor:
+    """(P, T) how much each word tells of its caption among P: log(P / captions that have it).
+
+    >>> told(torch.tensor([[4, 7, 7], [4, 8, 9]])).exp().tolist()
+    [[1.0, 2.0, 2.0], [1.0, 2.0, 2.0]]
+    """
+    size = int(tokens.max()) + 1
+    rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+    captions = torch.bincount((rows * size + tokens).unique() % size, minlength=size)
+    return (len(tokens) / captions[tokens]).log()
+
+
 def _swap_queries(look: CrossLook, words: Tensor, tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
-    rows, drawn, some = _draw(words)
+    rows, drawn, some = draw(told(tokens).where(words, 0))
     queries = look.queries.values[rows, drawn]
     contexts = (look.weights[rows, drawn][:, None] @ look.keys.values)[:, 0]
     swaps = choose_swaps(queries[some], tokens[rows, drawn][some], owner[some], tokens[some])
@@ -64,8 +77,8 @@ def _swap_queries(look: CrossLook, words: Tensor, tokens: Tensor, owner: Tensor,
 
 
 def _swap_keys(look: CrossLook, words: Tensor, tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
-    everything = torch.ones(look.weights.shape[:2], dtype=torch.bool, device=tokens.device)
-    rows, drawn, some = _draw(everything if look.queries.mask is None else look.queries.mask)
+    everything = torch.ones(look.weights.shape[:2], device=tokens.device)
+    rows, drawn, some = draw(everything if look.queries.mask is None else look.queries.mask.float())
     some = some & words.any(-1)
     queries, weights = look.queries.values[rows, drawn], look.weights[rows, drawn]
     place = weights.detach().where(words, -1.0).argmax(-1)
@@ -78,8 +91,8 @@ def _swap_keys(look: CrossLook, words: Tensor, tokens: Tensor, owner: Tensor, ma
     return content_swapping(own, swapped, swaps.found, margin=margin)
 
 
-def _draw(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One of the allowed places (P, Q) of each row: the rows, the places, and (P,) True where there is one."""
-    rows = torch.arange(len(allowed), device=allowed.device)
-    drawn = torch.rand(allowed.shape, device=allowed.device).where(allowed, -1.0).argmax(-1)
-    return rows, drawn, allowed.any(-1)
+def draw(shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One place of each row by its share (P, Q): the rows, the places, and (P,) True where any share is above zero."""
+    rows = torch.arange(len(shares), device=shares.device)
+    waits = torch.empty_like(shares).exponential_() / shares  # the first of several exponential waits
+    return rows, waits.argmin(-1), (shares > 0).any(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from foveate.losses import choose_swaps, content_resourcing, ranking_hinge
 from foveate.metrics import retrieval_metrics
 from foveate.models import BFAN, SCAN, Fragments, LogSumExp, MatchingDAN, Mean
 from foveate.tasks.matching import Matching
-from foveate.tasks.matching_constraints import resourcing, swapping
+from foveate.tasks.matching_constraints import draw, resourcing, swapping, told
 from foveate.tasks.matching_data import MatchingBatch, MatchingExample, collate
 from foveate.tasks.matching_metrics import MatchingPrediction
 from foveate.tasks.matching_settings import Bfan, MatchingSettings, Mdan, Scan
@@ -165,6 +166,19 @@ def test_resourcing_reads_both_directions_of_a_model() -> None:
 
 TOKENS = torch.tensor([[2, 7, 8, 10, 3], [2, 10, 3, 0, 0], [2, 11, 12, 3, 0]])
 OWNER = torch.tensor([0, 1, 2])
+ONE, TWO = math.log(3), math.log(3 / 2)  # what words of one and of two captions tell
+TELLS = torch.tensor([[0, ONE, ONE, TWO, 0], [0, TWO, 0, 0, 0], [0, ONE, ONE, 0, 0]])
+
+
+def test_words_are_drawn_by_what_they_tell() -> None:
+    torch.testing.assert_close(told(TOKENS).where(TOKENS > 3, 0), TELLS)
+    torch.manual_seed(0)
+    rows, drawn, some = draw(TELLS.repeat(4000, 1))
+    shares = torch.nn.functional.one_hot(drawn, 5).view(4000, 3, 5).float().mean(0)
+    torch.testing.assert_close(shares, TELLS / TELLS.sum(-1, keepdim=True), atol=0.03, rtol=0)
+    assert some.all()
+    assert rows[-1] == 11999
+    assert not draw(torch.zeros(2, 3))[2].any()
 
 
 def test_swapping_swaps_the_drawn_word() -> None:
@@ -174,7 +188,7 @@ def test_swapping_swaps_the_drawn_word() -> None:
         torch.manual_seed(seed)
         ours = swapping((look,), TOKENS, OWNER, 1.0)
         torch.manual_seed(seed)
-        drawn = torch.rand(3, 5).where(TOKENS > 3, -1).argmax(-1)
+        drawn = (torch.empty(3, 5).exponential_() / TELLS).argmin(-1)
         q = torch.stack([look.queries.values[p, t] for p, t in enumerate(drawn)])
         a = torch.stack([look.weights[p, t] @ look.keys.values[p] for p, t in enumerate(drawn)])
         words = TOKENS[torch.arange(3), drawn]
@@ -194,7 +208,7 @@ def test_swapping_changes_a_word_of_what_a_location_reads() -> None:
     torch.manual_seed(0)
     ours = swapping((look,), TOKENS, OWNER, 1.0)
     torch.manual_seed(0)
-    drawn = torch.rand(3, 4).where(look.queries.mask, -1).argmax(-1)
+    drawn = (torch.empty(3, 4).exponential_() / look.queries.mask.float()).argmin(-1)
     weights = [look.weights[p, n] for p, n in enumerate(drawn)]
     place = [max((t for t in range(5) if TOKENS[p, t] > 3), key=lambda t, p=p: weights[p][t].item()) for p in range(3)]
     keys = torch.stack([look.keys.values[p, t] for p, t in enumerate(place)])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -72,19 +72,36 @@ def make_scenes(
     number = {name: position for position, name in enumerate(SPLITS)}
     keys = [Key(seed, lookup("split", split, number), index) for index in range(total)]
     stored = None if root is None else store_pictures(root, split, keys)
-    pictures: list[Picture] = []
+    pictures = tuple(
+        Picture(
+            image_id(key), partial(render, key) if stored is None else partial(_stored, stored, key.number), SIDE, SIDE
+        )
+        for key in keys
+    )
+    told = _tell(tuple(keys))
+    return Dataset(size, split, pictures, told.questions, told.captions, told.objects)
+
+
+class Told(NamedTuple):
+    """All that is said about scenes."""
+
+    questions: tuple[Question, ...]
+    captions: tuple[Caption, ...]
+    objects: Mapping[Id, tuple[Object, ...]]
+
+
+@lru_cache(maxsize=2)  # a comparison asks for the same two splits at every training
+def _tell(keys: tuple[Key, ...]) -> Told:
     questions: list[Question] = []
     captions: list[Caption] = []
     objects: dict[Id, tuple[Object, ...]] = {}
     for key in keys:
         scene = make_scene(key)
         boxes = {thing.id: bounds(thing) for thing in scene.things}
-        source = partial(render, key) if stored is None else partial(_stored, stored, key.number)
-        pictures.append(Picture(image_id(key), source, SIDE, SIDE))
         questions += [_question(scene, boxes, n, draft) for n, draft in enumerate(ask(scene, key.dice(2)))]
         captions += [_caption(scene, boxes, n, telling) for n, telling in enumerate(tell(scene, key.dice(3)))]
         objects[image_id(key)] = tuple(_objects(scene, boxes))
-    return Dataset(size, split, tuple(pictures), tuple(questions), tuple(captions), objects)
+    return Told(tuple(questions), tuple(captions), objects)
 
 
 def image_id(key: Key) -> int:
