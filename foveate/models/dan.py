@@ -79,13 +79,14 @@ class ReasoningDAN(nn.Module):
             mask: (B, T) True where a word counts.
             index: (B,) which picture each question is about, when they are not one to one.
         """
-        seen = of_questions(self.image(pictures), index)
+        features = self.image(pictures)
+        seen = of_questions(features, index)
         words = self.dropout(self.text(tokens, mask).states)
         memory = self.first_look(masked_mean(seen.values, seen.mask)).tanh() * masked_mean(words, mask)
         images, questions = [], []
         for step, (module, read) in enumerate(zip(self.looks, self.reads, strict=True)):
             look = cast(GuidedAttention, module)
-            scores = look.score(seen.values, memory)
+            scores = look.score(features.values, memory, index)
             image = look.attend(scores, seen.values, grid=seen.grid, mask=seen.mask)
             question = read(words, memory, None, mask)
             remember = partial(self.remember, step, memory)
@@ -200,9 +201,13 @@ class GuidedAttention(nn.Module):
         """Attend to values (B, N, dim) with a memory (B, hidden)."""
         return self.attend(self.score(values, memory), values, grid=grid, mask=mask)
 
-    def score(self, values: Tensor, memory: Tensor) -> Tensor:
-        """(B, N) scores of values (B, N, dim), given a memory (B, hidden)."""
-        hidden = self.locations(values).tanh() * self.memory(memory).tanh()[:, None]
+    def score(self, values: Tensor, memory: Tensor, index: Tensor | None = None) -> Tensor:
+        """(B, N) scores of values (B, N, dim), given a memory (B, hidden).
+
+        With an index (B,), values are (P, N, dim) and those of the memory b are values[index[b]].
+        """
+        locations = self.locations(values).tanh()
+        hidden = (locations if index is None else locations[index]) * self.memory(memory).tanh()[:, None]
         return self.scores(self.dropout(hidden)).squeeze(-1)
 
 
