@@ -3,9 +3,9 @@
     foveate compare vqa --out runs/vqa
     python benchmarks/keep_comparison.py runs/vqa/compare.json vqa_scenes --rest two-distant
 
-Merges several files of the same recipe when more are given: rows of the same name become further seeds. Numbers of maps
-that know nothing are the same for all and kept once. `--rest TAG` adds the accuracy on the questions of Scenes without
-the tag.
+Merges several files when more are given: of one recipe, rows of the same name become further seeds; of several recipes,
+rows are called "<recipe> <attention>". Numbers of maps that know nothing are the same for all and kept once. The option
+`--rest TAG` adds the accuracy on the questions of Scenes without the tag.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ def main() -> None:
     share = share_of(given.rest) if given.rest else 0.0
     rows: dict[str, list[dict[str, Any]]] = {}
     known: dict[str, float] = {}
-    for path in given.files:
-        for label, runs in json.loads(path.read_text(encoding="utf-8"))["results"].items():
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in given.files]
+    several = len({file["recipe"] for file in files}) > 1
+    for file in files:
+        for attention, runs in file["results"].items():
+            label = f"{file['recipe']} {attention}" if several else attention
             for run in runs:
                 known |= rivals(run["metrics"])
                 kept = {"seconds_per_step": run["seconds_per_step"], **without_rivals(run["metrics"])}

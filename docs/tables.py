@@ -60,6 +60,10 @@ def load(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
+# Told of a mechanism, neither good nor bad.
+UNJUDGED = ("area", "regions", "components", "entropy", "words")
+
+
 def comparison(name: str, columns: dict[str, tuple[str, float]]) -> str:
     """One row an attention of a kept comparison, mean ± standard deviation over seeds; the best of a column is bold.
 
@@ -69,7 +73,6 @@ def comparison(name: str, columns: dict[str, tuple[str, float]]) -> str:
             should be small.
     """
     rows = load(name)["rows"]
-    unit = mean(run["seconds_per_step"] for run in next(iter(rows.values())))
     table, means = [], {metric: {} for metric in columns}
     for label, runs in rows.items():
         for metric in columns:
@@ -77,14 +80,25 @@ def comparison(name: str, columns: dict[str, tuple[str, float]]) -> str:
             if values:
                 means[metric][label] = columns[metric][1] * mean(values)
     for label, runs in rows.items():
-        cells = [f"`{label}`" if " " not in label else f"`{label.split()[0]}`, from scratch", str(len(runs))]
+        cells = [named(label), str(len(runs))]
         for metric, (_, factor) in columns.items():
             text = told([abs(factor) * run[metric] for run in runs if metric in run])
-            best = label in means[metric] and means[metric][label] == max(means[metric].values())
+            best = metric not in UNJUDGED and means[metric].get(label) == max(means[metric].values())
             cells.append(f"**{text}**" if best else text)
-        cells.append(f"{mean(run['seconds_per_step'] for run in runs) / unit:.2f}")
         table.append(cells)
-    return markdown(["attention", "seeds", *(head for head, _ in columns.values()), "time a step"], table)
+    return markdown(["attention", "seeds", *(head for head, _ in columns.values())], table)
+
+
+def named(label: str) -> str:
+    """The label of a row with its names as code.
+
+    >>> named("tvmax from scratch"), named("vqa-mcan-coco tvmax")
+    ('`tvmax`, from scratch', '`vqa-mcan-coco`, `tvmax`')
+    """
+    first, *rest = label.split(" ", 1)
+    if not rest:
+        return f"`{first}`"
+    return f"`{first}`, {rest[0] if ' ' in rest[0] else f'`{rest[0]}`'}"
 
 
 def told(values: list[float]) -> str:
@@ -125,6 +139,19 @@ def vqa_scenes_looks() -> str:
     )
 
 
+def vqa_steps() -> str:
+    """The time of a training step against softmax, in one run, by the size of the model."""
+    tables = {size: rows for size, rows in load("vqa_step").items() if size != "machine"}
+    names = [row["mechanism"] for row in next(iter(tables.values()))]
+    return markdown(
+        ["attention", *tables],
+        [
+            [f"`{name}`", *(f"{rows[place]['to softmax']:.2f}" for rows in tables.values())]
+            for place, name in enumerate(names)
+        ],
+    )
+
+
 def vqa_coco() -> str:
     return comparison("vqa_coco", ANSWERS | {"entropy": ("entropy, bits", -1.0), "area": ("area", -1.0)})
 
@@ -154,6 +181,7 @@ BLOCKS = {
     "speed": speed,
     "vqa-scenes-answers": vqa_scenes_answers,
     "vqa-scenes-looks": vqa_scenes_looks,
+    "vqa-steps": vqa_steps,
     "vqa-coco": vqa_coco,
     "components": components,
 }
