@@ -61,18 +61,19 @@ def load(name: str) -> dict[str, Any]:
 
 
 # Told of a mechanism, neither good nor bad.
-UNJUDGED = ("area", "regions", "components", "entropy", "words")
+UNJUDGED = ("area", "regions", "components", "entropy", "words", "zero area")
 
 
-def comparison(name: str, columns: dict[str, tuple[str, float]]) -> str:
+def comparison(name: str, columns: dict[str, tuple[str, float]], *, several: bool = False) -> str:
     """One row an attention of a kept comparison, mean ± standard deviation over seeds; the best of a column is bold.
 
     Args:
         name: of the file.
         columns: for each metric the head of its column and what it is multiplied with; a negative factor marks one that
             should be small.
+        several: leave out rows of one seed alone.
     """
-    rows = load(name)["rows"]
+    rows = {label: runs for label, runs in load(name)["rows"].items() if len(runs) > several}
     table, means = [], {metric: {} for metric in columns}
     for label, runs in rows.items():
         for metric in columns:
@@ -139,6 +140,20 @@ def vqa_scenes_looks() -> str:
     )
 
 
+def vqa_short() -> str:
+    return comparison(
+        "vqa_scenes",
+        {
+            "accuracy": ("accuracy, %", 100.0),
+            "js": ("JS to the true region, bits", -1.0),
+            "js/two-distant": ("two distant things", -1.0),
+            "pointing": ("looks most inside the region, %", 100.0),
+            "area": ("part of the picture, %", 100.0),
+        },
+        several=True,
+    )
+
+
 def vqa_steps() -> str:
     """The time of a training step against softmax, in one run, by the size of the model."""
     tables = {size: rows for size, rows in load("vqa_step").items() if size != "machine"}
@@ -154,6 +169,27 @@ def vqa_steps() -> str:
 
 def vqa_coco() -> str:
     return comparison("vqa_coco", ANSWERS | {"entropy": ("entropy, bits", -1.0), "area": ("area", -1.0)})
+
+
+CAPTIONS = {
+    "cider-d": ("CIDEr-D", 1.0),
+    "bleu-4": ("BLEU-4", 1.0),
+    "rouge-l": ("ROUGE-L", 1.0),
+    "meteor": ("METEOR", 1.0),
+    "rep": ("REP", -1.0),
+    "js between words": ("JS between words", 1.0),
+    "zero area": ("zero area", 1.0),
+    "mentioned": ("objects", 1.0),
+    "words": ("words", 1.0),
+}
+
+
+def captioning_scenes() -> str:
+    return comparison("captioning_scenes", CAPTIONS)
+
+
+def captioning_flickr8k() -> str:
+    return comparison("captioning_flickr8k", CAPTIONS)
 
 
 def components() -> str:
@@ -179,11 +215,14 @@ def components() -> str:
 BLOCKS = {
     "mechanisms": mechanisms,
     "speed": speed,
+    "vqa-short": vqa_short,
     "vqa-scenes-answers": vqa_scenes_answers,
     "vqa-scenes-looks": vqa_scenes_looks,
     "vqa-steps": vqa_steps,
     "vqa-coco": vqa_coco,
     "components": components,
+    "captioning-scenes": captioning_scenes,
+    "captioning-flickr8k": captioning_flickr8k,
 }
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("results-*.md")))
 
