@@ -5,8 +5,8 @@
 
 Merges several files when more are given: of one recipe, rows of the same name become further seeds; of several recipes,
 rows are called "<recipe> <attention>". Numbers of maps that know nothing are the same for all and kept once. The option
-`--rest TAG` adds the accuracy on the questions of Scenes without the tag; `--again` measures every run once more, with
-what trainings leave out because it takes long (METEOR, the tokenizer of the evaluation server), on the data of `--data`.
+`--rest TAG` adds the accuracy on the questions of Scenes without the tag; `--again` measures every run anew, with what
+trainings leave out because it takes long (METEOR, the tokenizer of the evaluation server), on the data of `--data`.
 """
 
 from __future__ import annotations
