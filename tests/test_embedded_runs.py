@@ -33,3 +33,15 @@ def test_an_answer_says_where_it_looked():
     assert seen.sum().item() == pytest.approx(1, abs=1e-4)
     region = question.region()
     assert seen.numpy()[region].sum() > 5 * region.mean()
+
+
+def test_scenes_captioning_names_things_that_are_there():
+    run, data = fv.load("scenes-captioning"), scenes(split="test", count=40)
+    nouns = {name for things in data.objects.values() for thing in things for name in (thing.name, *thing.synonyms)}
+    said = there = 0
+    for picture in data.pictures:
+        names = {name for thing in data.objects[picture.id] for name in (thing.name, *thing.synonyms)}
+        words = nouns.intersection(run.caption(picture.pixels()).text.split())
+        said, there = said + len(words), there + len(words & names)
+    assert said >= len(data)
+    assert there / said > 0.8
