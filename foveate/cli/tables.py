@@ -24,12 +24,11 @@ def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]])
         console = Console(width=WIDTH)
     many = len(heads) > MANY
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 0 if many else 1))
-    rows = [[cell.replace("± ", "±") for cell in row] if many else row for row in rows]
-    names = [word for row in rows for word in row[0].split()]
     for place, head in enumerate(heads):
-        whole = max(map(len, names), default=0) if many and place == 0 else None
-        table.add_column(head, overflow="fold", min_width=whole)
-    for row in rows:
-        table.add_row(*row)
+        table.add_column(head, overflow="fold", no_wrap=many and place == 0)
+    for name, *cells in rows:
+        if many:
+            name, cells = name.replace(" ", "\n", 1), [cell.replace("± ", "±") for cell in cells]
+        table.add_row(name, *cells)
     console.print(title, highlight=False, markup=False)
     console.print(table)
