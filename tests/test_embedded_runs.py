@@ -45,3 +45,11 @@ def test_scenes_captioning_names_things_that_are_there():
         said, there = said + len(words), there + len(words & names)
     assert said >= len(data)
     assert there / said > 0.8
+
+
+def test_scenes_matching_tells_captions_of_a_picture_from_others():
+    run, data = fv.load("scenes-matching"), scenes(split="test", count=20)
+    captions = [data.captions_of(picture.id)[0].text for picture in data.pictures]
+    scores = run.match([picture.pixels() for picture in data.pictures], captions)
+    best = scores.argmax(1)
+    assert (best == best.new_tensor(range(len(data)))).double().mean() > 0.6

@@ -76,8 +76,8 @@ def demo(
 ) -> Path:
     """Compare attentions on Scenes, nothing to download: fine-tune from an embedded run, measure, write a report.
 
-    Every mechanism starts from the same trained softmax model and gets the same number of steps. About six minutes on
-    two cores, --quick one; started again, it goes on where it stopped.
+    Every mechanism starts from the same trained softmax model and gets the same number of steps. About four minutes on
+    two cores, --quick half a minute; started again, it goes on where it stopped.
 
     Args:
         task: which problem: vqa, matching or captioning.
