@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from statistics import median
 from time import process_time
 from typing import Any
 
 import torch
 from measure import machine, save, seconds, show
+from turns import beside_softmax, by_turns, softmax_first
 
 from foveate.attention import MECHANISMS, mechanism
 from foveate.data.features import ImageFeatures
@@ -90,34 +90,17 @@ def reading(name: str, setting: Setting) -> float:
         return seconds(lambda: attend(scores, values, grid=(setting.side, setting.side)))
 
 
-def measure(setting: Setting, names: list[str], rounds: int) -> dict[str, float]:
-    """Seconds of a batch, the median over the rounds, of every mechanism in one model, by turns."""
+def rows(setting: Setting, names: list[str], rounds: int) -> list[dict[str, Any]]:
     model = setting.model()
     write(model, setting)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds):
-        for name in names:
-            torch.manual_seed(number)
-            model.attend = mechanism(name).eval()
-            times[name].append(write(model, setting))
-    return {name: median(own) for name, own in times.items()}
 
+    def once(name: str) -> float:
+        model.attend = mechanism(name).eval()
+        return write(model, setting)
 
-def rows(setting: Setting, names: list[str], rounds: int) -> list[dict[str, Any]]:
-    whole = measure(setting, names, rounds)
+    whole = by_turns(names, once, rounds)
     parts = {name: reading(name, setting) for name in names}
-    base = whole["softmax"]
-    return [
-        {
-            "mechanism": name,
-            "caption ms": 1e3 * whole[name] / setting.batch,
-            "to softmax": whole[name] / base,
-            "reading ms": 1e3 * parts[name],
-            "by parts": 1 + WORDS * (parts[name] - parts["softmax"]) / base,
-            "aim": AIMS.get(name, "-"),
-        }
-        for name in names
-    ]
+    return beside_softmax(whole, parts, AIMS, head="caption ms", batch=setting.batch, calls=WORDS)
 
 
 def main() -> None:
@@ -127,7 +110,7 @@ def main() -> None:
     parser.add_argument("--mechanisms", default=",".join(MECHANISMS))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    names = ["softmax", *(name for name in options.mechanisms.split(",") if name != "softmax")]
+    names = softmax_first(options.mechanisms)
     tables = {}
     for key, setting in SETTINGS.items():
         title = f"{key}, {setting.side}x{setting.side}, {setting.batch} pictures"

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 
+from keep_comparison import measured
 from measure import machine, save, show
-
-from foveate import hub
-from foveate.train import evaluate
 
 PENALTIES = (0.05, 0.1, 0.3, 0.5, 0.625, 1.0, 2.0, 5.0, 10.0)
 FLOORS = ("cell", "1e-6")
@@ -24,8 +22,7 @@ SHOWN = ("accuracy", "js", "js/two-distant", "components", *(f"components = {k}"
 def row(run: str, penalty: float, floor: str) -> dict[str, float | str]:
     """What a penalty and a floor give on the validation split."""
     options = [f"mechanism_options.penalty={penalty}", f"mechanism_options.floor={floor}"]
-    used = hub.load(run, ["mechanism=multimodal", *options])
-    metrics = evaluate(used.task, used.model, used.task.examples("val", None), batch_size=8)
+    metrics = measured(run, ["mechanism=multimodal", *options])
     return {"penalty": penalty, "floor": floor, **{name: metrics.get(name, 0.0) for name in SHOWN}}
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,9 @@ def rest_of(metrics: dict[str, float], tag: str, share: float) -> dict[str, floa
     return {f"accuracy/not {tag}": float(f"{rest:.5g}")}
 
 
-def measured_again(run: Path, data: Path | None) -> dict[str, float]:
-    """The numbers of a trained run."""
-    used = hub.load(run)
+def measured(run: str | Path, changes: Iterable[str] = (), data: Path | None = None) -> dict[str, float]:
+    """The numbers of a trained run on val, with fields of its recipe changed."""
+    used = hub.load(run, changes)
     return evaluate(used.task, used.model, used.task.examples("val", data), batch_size=16, progress=True)
 
 
@@ -69,7 +70,7 @@ def main() -> None:
             label = f"{file['recipe']} {attention}" if several else attention
             for seed, run in enumerate(runs):
                 folder = path.parent / f"{attention}-{seed}"
-                metrics = measured_again(folder, given.data) if given.again else run["metrics"]
+                metrics = measured(folder, data=given.data) if given.again else run["metrics"]
                 known |= rivals(metrics)
                 kept = {"seconds_per_step": run["seconds_per_step"], **without_rivals(metrics)}
                 if given.rest:

@@ -41,9 +41,9 @@ def by_majority(train: Dataset, val: Dataset, key: Callable[[Question], str]) ->
     ]
 
 
-def words_of(train: Dataset, val: Dataset) -> tuple[csr_matrix, csr_matrix]:
-    """One to four words in a row that occur at least twice, as indicators."""
-    counter = CountVectorizer(ngram_range=(1, 4), min_df=2, binary=True, token_pattern=r"[a-z]+", dtype=np.float32)
+def words_of(train: Dataset, val: Dataset, longest: int = 4, word: str = "[a-z]+") -> tuple[csr_matrix, csr_matrix]:
+    """One to so many words in a row that occur at least twice, as indicators."""
+    counter = CountVectorizer(ngram_range=(1, longest), min_df=2, binary=True, token_pattern=word, dtype=np.float32)
     return counter.fit_transform([q.text for q in train.questions]), counter.transform([q.text for q in val.questions])
 
 

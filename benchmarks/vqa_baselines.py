@@ -20,8 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scenes_baselines import table
-from sklearn.feature_extraction.text import CountVectorizer
+from scenes_baselines import table, words_of
 from torch import Tensor, nn
 
 from foveate.data import DATASETS
@@ -30,14 +29,6 @@ from foveate.data.samples import ANSWER_TYPES, Dataset
 
 PASSES, BATCH, RATE, DECAY = 9, 128, 3e-3, 0.01
 PICTURE = 0.05  # the size of a feature of the picture beside the ones of words
-
-
-def words_of(train: Dataset, val: Dataset) -> tuple[Tensor, Tensor]:
-    """One or two words in a row that occur at least twice, as indicators."""
-    counter = CountVectorizer(ngram_range=(1, 2), min_df=2, binary=True, token_pattern=r"\w+", dtype=np.float32)
-    counter.fit(question.text for question in train.questions)
-    seen = [counter.transform(question.text for question in data.questions).toarray() for data in (train, val)]
-    return torch.from_numpy(seen[0]), torch.from_numpy(seen[1])
 
 
 def means_of(data: Dataset, store: FeatureStore) -> Tensor:
@@ -72,7 +63,8 @@ def main() -> None:
     given = parser.parse_args()
     train, val = (DATASETS["vqa-coco"].read(given.data, split, need_pictures=False) for split in ("train", "val"))
     answers, store = [question.answer for question in train.questions], FeatureStore(given.store)
-    words, looks = words_of(train, val), [means_of(data, store) for data in (train, val)]
+    words = [torch.from_numpy(seen.toarray()) for seen in words_of(train, val, longest=2, word=r"\w+")]
+    looks = [means_of(data, store) for data in (train, val)]
     scaled = [PICTURE * (look - looks[0].mean(0)) / looks[0].std(0) for look in looks]
     rows = {
         "nothing": [Counter(answers).most_common(1)[0][0]] * len(val.questions),

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from statistics import median
 from time import process_time
 from typing import Any
 
 import torch
 from measure import machine, save, seconds, show
 from torch import nn
+from turns import beside_softmax, by_turns, softmax_first
 
 from foveate.attention import MECHANISMS, mechanism
 from foveate.data.features import ImageFeatures
@@ -77,8 +77,7 @@ def reading(name: str, setting: Setting) -> float:
     return seconds(lambda: torch.autograd.grad(attend(scores, values, grid=grid).context, (scores, values), grad))
 
 
-def measure(setting: Setting, names: list[str], rounds: int) -> dict[str, list[float]]:
-    """Seconds of a step in every round, of every mechanism in one model, by turns."""
+def rows(setting: Setting, names: list[str], rounds: int) -> list[dict[str, Any]]:
     text = TextEncoder(100, word_dim=setting.word_dim, hidden=setting.hidden)
     model = MCAN(
         text,
@@ -89,30 +88,14 @@ def measure(setting: Setting, names: list[str], rounds: int) -> dict[str, list[f
         layers=setting.layers,
     )
     step(model, setting)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds):
-        for name in names:
-            torch.manual_seed(number)
-            model.flat_image.attend = mechanism(name)
-            times[name].append(step(model, setting))
-    return times
 
+    def once(name: str) -> float:
+        model.flat_image.attend = mechanism(name)
+        return step(model, setting)
 
-def rows(setting: Setting, names: list[str], rounds: int) -> list[dict[str, Any]]:
-    steps = {name: median(times) for name, times in measure(setting, names, rounds).items()}
+    whole = by_turns(names, once, rounds)
     parts = {name: reading(name, setting) for name in names}
-    base = steps["softmax"]
-    return [
-        {
-            "mechanism": name,
-            "step ms": 1e3 * steps[name],
-            "to softmax": steps[name] / base,
-            "reading ms": 1e3 * parts[name],
-            "by parts": 1 + (parts[name] - parts["softmax"]) / base,
-            "aim": setting.aim,
-        }
-        for name in names
-    ]
+    return beside_softmax(whole, parts, dict.fromkeys(names, setting.aim), head="step ms")
 
 
 def main() -> None:
@@ -123,7 +106,7 @@ def main() -> None:
     parser.add_argument("--mechanisms", default=",".join(MECHANISMS))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    names = ["softmax", *(name for name in options.mechanisms.split(",") if name != "softmax")]
+    names = softmax_first(options.mechanisms)
     tables = {}
     for key in options.settings.split(","):
         setting = SETTINGS[key]

@@ -188,10 +188,6 @@ def captioning_scenes() -> str:
     return comparison("captioning_scenes", CAPTIONS)
 
 
-def captioning_flickr8k() -> str:
-    return comparison("captioning_flickr8k", CAPTIONS)
-
-
 def components() -> str:
     """Shares of K* against the penalty."""
     heads = ["floor", "penalty", "K* = 1", "2", "3", "4", "mean K*", "JS", "JS, two distant", "accuracy, %"]
@@ -222,7 +218,6 @@ BLOCKS = {
     "vqa-coco": vqa_coco,
     "components": components,
     "captioning-scenes": captioning_scenes,
-    "captioning-flickr8k": captioning_flickr8k,
 }
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("results-*.md")))
 

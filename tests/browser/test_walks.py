@@ -32,6 +32,12 @@ def panels(page, where: str) -> list[str]:
     return page.locator(f"{where} figcaption").all_inner_texts()
 
 
+def click_word(page, words: str, maps: str) -> None:
+    before = shown(page, maps)
+    page.click(f"{words} button >> nth=1")
+    changed(page, maps, before)
+
+
 def ask(page, question: str) -> str:
     before = shown(page, "#ask-answer")
     page.fill("#ask-question textarea", question)
@@ -132,9 +138,7 @@ def test_a_caption_word_by_word(page, keep):
     page.click("#caption-examples button >> nth=1")
     page.wait_for_selector("#caption-maps .fv-panel")
     keep(page, "caption")
-    before = shown(page, "#caption-maps")
-    page.click("#caption-words button >> nth=1")
-    changed(page, "#caption-maps", before)
+    click_word(page, "#caption-words", "#caption-maps")
     assert len(panels(page, "#caption-maps")) == 2
     page.set_input_files("#caption-drop input", {"name": "a.png", "mimeType": "image/png", "buffer": b"broken"})
     page.locator("#caption-picture").get_by_text("cannot be decoded").wait_for()
@@ -145,9 +149,7 @@ def test_search_by_text_and_by_picture(page, keep):
     page.click("#search-button")
     page.wait_for_selector("#search-hits .fv-panel")
     keep(page, "search")
-    before = shown(page, "#search-hits")
-    page.click("#search-words button >> nth=1")
-    changed(page, "#search-hits", before)
+    click_word(page, "#search-words", "#search-hits")
     page.fill("#search-text textarea", " ")
     page.click("#search-button")
     page.locator("#search-hits").get_by_text("expected a text, got none").wait_for()
