@@ -155,8 +155,16 @@ def vqa_short() -> str:
 
 
 def vqa_steps() -> str:
-    """The time of a training step against softmax, in one run, by the size of the model."""
-    tables = {size: rows for size, rows in load("vqa_step").items() if size != "machine"}
+    return against_softmax("vqa_step")
+
+
+def captioning_time() -> str:
+    return against_softmax("captioner")
+
+
+def against_softmax(name: str) -> str:
+    """The time of each mechanism against softmax, in one run, by the size of the model."""
+    tables = {size: rows for size, rows in load(name).items() if size != "machine"}
     names = [row["mechanism"] for row in next(iter(tables.values()))]
     return markdown(
         ["attention", *tables],
@@ -186,6 +194,10 @@ CAPTIONS = {
 
 def captioning_scenes() -> str:
     return comparison("captioning_scenes", CAPTIONS)
+
+
+def captioning_flickr8k() -> str:
+    return comparison("captioning_flickr8k", CAPTIONS)
 
 
 def components() -> str:
@@ -218,6 +230,8 @@ BLOCKS = {
     "vqa-coco": vqa_coco,
     "components": components,
     "captioning-scenes": captioning_scenes,
+    "captioning-flickr8k": captioning_flickr8k,
+    "captioning-time": captioning_time,
 }
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("results-*.md")))
 

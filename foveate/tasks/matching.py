@@ -149,7 +149,10 @@ class Matching(Task):
         seen = cast(Tensor, model.batches)
         easy = settings.easy_batches > 0 and int(seen) < settings.easy_batches
         negatives = "all" if easy else settings.negatives
-        total = ranking_hinge(scorer(images, texts), batch.owner, margin=settings.margin, negatives=negatives)
+        scores = scorer(images, texts)
+        total = ranking_hinge(
+            scores, batch.owner, margin=settings.margin, negatives=negatives, softness=settings.softness
+        )
         parts = {"ranking": total}
         if settings.ccr or settings.ccs:
             looks = scorer.cross(images.take(batch.owner), texts)

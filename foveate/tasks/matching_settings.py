@@ -129,7 +129,8 @@ class MatchingSettings:
         images: how pictures become features.
         mechanism, mechanism_options: the attention over the picture, a row of `MECHANISMS`.
         margin: of the ranking.
-        negatives: of the ranking: "hardest", "random" or "all".
+        negatives: of the ranking: "hardest", "random", "all" or "soft".
+        softness: of the soft ones, see `ranking_hinge`.
         easy_batches: with so many batches from the start all negatives count, whatever `negatives` says: the hardest
             ones alone teach little to a model that knows nothing.
         ccr, ccs: weights of the constraints on attention, 0 leaves them out; for models whose fragments look.
@@ -156,6 +157,7 @@ class MatchingSettings:
     mechanism_options: Mapping[str, Any] = field(default_factory=dict)
     margin: float = 0.2
     negatives: Negatives = "hardest"
+    softness: float = 0.05
     easy_batches: int = 0
     ccr: float = 0.0
     ccs: float = 0.0
@@ -175,6 +177,7 @@ class MatchingSettings:
         row = lookup("mechanism", self.mechanism, MECHANISMS)
         for name in ("margin", "easy_batches", "ccr", "ccs", "ccr_margin", "ccs_margin"):
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
+        check_number("matching", "softness", self.softness, above=0, advice="0.05 is a good start for cosines")
         for name in ("max_words", "captions_each", "folds", "min_count"):
             check_number("matching", name, getattr(self, name), least=1, advice="use at least one")
         if isinstance(self.model, Mdan):

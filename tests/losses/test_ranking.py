@@ -25,6 +25,11 @@ def slow(s: torch.Tensor, margin: float, choose) -> torch.Tensor:
     return total
 
 
+def soft(found: list[torch.Tensor]) -> torch.Tensor:
+    """τ log(1 + Σ exp(excess / τ)), for a margin so wide that no hinge of `slow` is zero."""
+    return 0.05 * torch.log1p(torch.stack([torch.exp(one / 0.05) for one in found]).sum())
+
+
 @pytest.mark.parametrize(("negatives", "choose"), [("hardest", max), ("all", sum)])
 @pytest.mark.parametrize("margin", [0.0, 0.2, 2.0])
 def test_is_its_definition(negatives: str, choose, margin: float) -> None:
@@ -32,6 +37,16 @@ def test_is_its_definition(negatives: str, choose, margin: float) -> None:
     ours, theirs = ranking_hinge(s, OWNER, margin=margin, negatives=negatives), slow(s, margin, choose)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(torch.autograd.grad(ours, s), torch.autograd.grad(theirs, s))
+
+
+def test_soft_is_its_definition_and_nears_the_hardest() -> None:
+    s = scores()
+    ours, theirs = ranking_hinge(s, OWNER, margin=9.0, negatives="soft"), slow(s, 9.0, soft)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, s), torch.autograd.grad(theirs, s))
+    near, hardest = (ranking_hinge(s, OWNER, negatives=one, softness=1e-4) for one in ("soft", "hardest"))
+    torch.testing.assert_close(near, hardest, atol=1e-2, rtol=0)
+    assert torch.autograd.gradcheck(lambda x: ranking_hinge(x, OWNER, negatives="soft", softness=0.3), s)
 
 
 def test_the_gradient_of_the_hardest_is_in_few_pairs() -> None:
@@ -57,7 +72,7 @@ def test_random_draws_every_negative_evenly_and_never_the_same_picture() -> None
                 assert counts[i, c] / rounds == pytest.approx(expected.item(), abs=0.06)
 
 
-@pytest.mark.parametrize("negatives", ["hardest", "random", "all"])
+@pytest.mark.parametrize("negatives", ["hardest", "random", "all", "soft"])
 def test_a_batch_without_negatives_has_no_loss(negatives: str) -> None:
     s = torch.randn(1, 3, requires_grad=True)
     loss = ranking_hinge(s, torch.zeros(3, dtype=torch.long), negatives=negatives)
@@ -77,5 +92,7 @@ def test_messages() -> None:
         ranking_hinge(s, torch.tensor([0, 1, 1]), negatives="hard")
     with pytest.raises(ValueError, match="ranking_hinge: expected margin >= 0, got -1"):
         ranking_hinge(s, torch.tensor([0, 1, 1]), margin=-1)
+    with pytest.raises(ValueError, match="ranking_hinge: expected softness > 0, got 0"):
+        ranking_hinge(s, torch.tensor([0, 1, 1]), negatives="soft", softness=0)
     with pytest.raises(TypeError, match="ranking_hinge: expected floating-point scores"):
         ranking_hinge(s.long(), torch.tensor([0, 1, 1]))
