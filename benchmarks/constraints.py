@@ -1,6 +1,6 @@
 """The table of 002: a matcher with and without the contrastive constraints, by retrieval and by where its words look.
 
-    python benchmarks/constraints.py matching-scan-scenes matching-bfan-scenes --out runs/constraints --save matching_scenes
+    python benchmarks/constraints.py matching-scan-scenes matching-bfan-scenes --out runs/table --save matching_scenes
 
 For every recipe and seed one run is trained without constraints; from its weights four more go on for `--more` epochs
 at `--lower` times the rate: without constraints, with CCR, with CCS and with both. So all rows have learnt for the same

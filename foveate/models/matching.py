@@ -52,6 +52,10 @@ class Fragments:
         """(B, N, N) inner products of the fragments of each."""
         return self.values @ self.values.mT
 
+    def counts(self) -> Tensor:
+        """(B, N) True where a fragment counts."""
+        return torch.ones_like(self.values[..., 0], dtype=torch.bool) if self.mask is None else self.mask
+
     def take(self, index: Tensor | slice) -> Fragments:
         """Some of them, by number; without their looks."""
         mask = None if self.mask is None else self.mask[index]
@@ -75,13 +79,9 @@ def join_fragments(parts: Sequence[Fragments]) -> Fragments:
     if len(counts) == 1 and one_grid and all(part.mask is None for part in parts):
         return Fragments(torch.cat([part.values for part in parts]), None, grids[0])
     values = torch.cat([_grow(part.values, max(counts)) for part in parts])
-    masks = torch.cat([_grow(_full_mask(part), max(counts)) for part in parts])
+    masks = torch.cat([_grow(part.counts(), max(counts)) for part in parts])
     grid = None if None in [g for g in grids if not isinstance(g, Tensor)] else torch.cat(list(map(_own_grids, parts)))
     return Fragments(values, masks, grid)
-
-
-def _full_mask(part: Fragments) -> Tensor:
-    return torch.ones_like(part.values[..., 0], dtype=torch.bool) if part.mask is None else part.mask
 
 
 def _grow(x: Tensor, N: int) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -149,16 +150,23 @@ class Matching(Task):
         seen = cast(Tensor, model.batches)
         easy = settings.easy_batches > 0 and int(seen) < settings.easy_batches
         negatives = "all" if easy else settings.negatives
-        scores = scorer(images, texts)
-        total = ranking_hinge(
-            scores, batch.owner, margin=settings.margin, negatives=negatives, softness=settings.softness
-        )
-        parts = {"ranking": total}
-        if settings.ccr or settings.ccs:
-            looks = scorer.cross(images.take(batch.owner), texts)
+        parts = {
+            "ranking": ranking_hinge(
+                scorer(images, texts),
+                batch.owner,
+                margin=settings.margin,
+                negatives=negatives,
+                softness=settings.softness,
+            )
+        }
+        looks = scorer.cross(images.take(batch.owner), texts) if settings.ccr or settings.ccs else ()
+        if settings.ccr:
             parts["ccr"] = resourcing(looks, scorer.aggregate, settings.ccr_margin)  # type: ignore[arg-type]
-            parts["ccs"] = swapping(looks, batch.tokens, batch.owner, settings.ccs_margin)
-            total = total + settings.ccr * parts["ccr"] + settings.ccs * parts["ccs"]
+        if settings.ccs:
+            again = partial(_states, model, batch.mask)
+            parts["ccs"] = swapping(looks, again, batch.tokens, batch.owner, settings.ccs_margin)
+        weights = {"ranking": 1.0, "ccr": settings.ccr, "ccs": settings.ccs}
+        total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
         with torch.no_grad():
             seen += 1
         return Loss(total, len(batch.owner), parts)
@@ -184,6 +192,11 @@ class Matching(Task):
     def predictor(self, model: nn.Module) -> MatchingPredictor:
         """The model that scores people's pictures with their sentences."""
         return MatchingPredictor(self, model)
+
+
+def _states(model: nn.Module, mask: Tensor, tokens: Tensor) -> Tensor:
+    """(C, T, D) of words (C, T)."""
+    return cast(Fragments, model.embed_text(tokens, mask)).values  # type: ignore[operator]
 
 
 def _attended(scorer: Scorer, images: Fragments, texts: Fragments, owner: Tensor) -> Tensor:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from foveate.data.vocabulary import SPECIAL
 from foveate.losses import choose_swaps, content_resourcing, content_swapping
-from foveate.losses.constraints import Aggregate
+from foveate.losses.constraints import Aggregate, cosine
 from foveate.models import CrossLook
+
+Encode: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def resourcing(looks: Sequence[CrossLook], aggregate: Aggregate, margin: float) -> Tensor:
@@ -32,25 +34,38 @@ def resourcing(looks: Sequence[CrossLook], aggregate: Aggregate, margin: float) 
     return torch.stack(losses).sum()
 
 
-def swapping(looks: Sequence[CrossLook], tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
-    """CCS of pairs that belong together, one drawn query a pair and direction; see `content_swapping`.
+def swapping(looks: Sequence[CrossLook], encode: Encode, tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
+    """CCS of pairs that belong together, one drawn word a pair; see `content_swapping`.
 
-    Where words look, one of them is drawn by how much it tells, log(P / captions that have it): "there" and "is" have
-    nothing of their own to look at, and asking them for it spoils where the others look. It is swapped for the most
-    different word that was drawn for another picture and that no caption of its own picture has: a red disc is relevant
-    to "red", whichever of its words was drawn. Where locations look, the word that the drawn location attends to most
-    is swapped, inside of what it reads, in the same way: a text can be swapped, a picture cannot.
+    A word of each caption is drawn by how much it tells, log(P / captions that have it): "there" and "is" have nothing
+    of their own to look at. In its place comes the most different word that was drawn for another picture and that no
+    caption of its own picture has, and the caption is read again: the rest of the sentence is the same, so that only
+    the word itself can make the difference. A state taken from the other caption would differ by its whole sentence,
+    and every word would learn to look at the whole picture.
+
+    Where words look, what the drawn word read must be more relevant to it than to the word in its place. Where
+    locations look, the one that attends to the drawn word most must find more relevant what it read than the same with
+    the other word: a text can be swapped, a picture cannot.
 
     Args:
         looks: of P pairs.
-        tokens: (P, T) the words of their captions; marks are not drawn.
+        encode: from (P, T) words to their states (P, T, D).
+        tokens: (P, T) the words of the captions; marks are not drawn.
         owner: (P,) their pictures.
         margin: γ₃.
 
     Reference: Chen et al. 2021, eq. 8 and §4.1.
     """
-    words = tokens >= len(SPECIAL)
-    losses = [(_swap_queries if look.by_words else _swap_keys)(look, words, tokens, owner, margin) for look in looks]
+    rows, drawn, some = draw(told(tokens).where(tokens >= len(SPECIAL), 0))
+    texts = looks[0].queries if looks[0].by_words else looks[0].keys
+    words, states = tokens[rows, drawn], texts.values[rows, drawn]
+    swaps = choose_swaps(states[some], words[some], owner[some], tokens[some])
+    changed = tokens.clone()
+    changed[rows[some], drawn[some]] = words[some][swaps.index]
+    others = encode(changed)[rows, drawn]
+    found = some.clone()
+    found[some] = swaps.found
+    losses = [(_by_words if look.by_words else _by_locations)(look, drawn, others, found, margin) for look in looks]
     return torch.stack(losses).sum()
 
 
@@ -66,29 +81,22 @@ def told(tokens: Tensor) -> Tensor:
     return (len(tokens) / captions[tokens]).log()
 
 
-def _swap_queries(look: CrossLook, words: Tensor, tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
-    rows, drawn, some = draw(told(tokens).where(words, 0))
-    queries = look.queries.values[rows, drawn]
-    contexts = (look.weights[rows, drawn][:, None] @ look.keys.values)[:, 0]
-    swaps = choose_swaps(queries[some], tokens[rows, drawn][some], owner[some], tokens[some])
-    own = functional.cosine_similarity(queries, contexts, dim=-1)[some]
-    swapped = functional.cosine_similarity(queries[some][swaps.index], contexts[some], dim=-1)
-    return content_swapping(own, swapped, swaps.found, margin=margin)
+def _by_words(look: CrossLook, drawn: Tensor, others: Tensor, found: Tensor, margin: float) -> Tensor:
+    rows = torch.arange(len(drawn), device=drawn.device)
+    read = (look.weights[rows, drawn][:, None] @ look.keys.values)[:, 0]
+    own, swapped = cosine(look.queries.values[rows, drawn], read), cosine(others, read)
+    return content_swapping(own, swapped, found, margin=margin)
 
 
-def _swap_keys(look: CrossLook, words: Tensor, tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
-    everything = torch.ones(look.weights.shape[:2], device=tokens.device)
-    rows, drawn, some = draw(everything if look.queries.mask is None else look.queries.mask.float())
-    some = some & words.any(-1)
-    queries, weights = look.queries.values[rows, drawn], look.weights[rows, drawn]
-    place = weights.detach().where(words, -1.0).argmax(-1)
-    key, weight = look.keys.values[rows, place][some], weights[rows, place][some]
-    swaps = choose_swaps(key, tokens[rows, place][some], owner[some], tokens[some])
-    contexts = (weights[:, None] @ look.keys.values)[:, 0][some]
-    changed = contexts + weight[:, None] * (key[swaps.index] - key)
-    own = functional.cosine_similarity(queries[some], contexts, dim=-1)
-    swapped = functional.cosine_similarity(queries[some], changed, dim=-1)
-    return content_swapping(own, swapped, swaps.found, margin=margin)
+def _by_locations(look: CrossLook, drawn: Tensor, others: Tensor, found: Tensor, margin: float) -> Tensor:
+    rows = torch.arange(len(drawn), device=drawn.device)
+    place = look.weights.detach()[rows, :, drawn].where(look.queries.counts(), -1.0).argmax(-1)
+    location, weights = look.queries.values[rows, place], look.weights[rows, place]
+    read = (weights[:, None] @ look.keys.values)[:, 0]
+    weight = weights[rows, drawn]
+    changed = read + weight[:, None] * (others - look.keys.values[rows, drawn])
+    own, swapped = cosine(location, read), cosine(location, changed)
+    return content_swapping(own, swapped, found & (weight > 0), margin=margin)
 
 
 def draw(shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
