@@ -1,11 +1,11 @@
-"""The table of 002: a matcher with and without the contrastive constraints, by retrieval and by where its words look.
+"""The table of 002: matchers with and without the contrastive constraints, by retrieval and by where their words look.
 
-    python benchmarks/constraints.py matching-scan-scenes matching-bfan-scenes --out runs/table --save matching_scenes
+    python benchmarks/constraints.py matching-scan-scenes matching-bfan-scenes epochs=2 --ccs-after 375 \
+        --out runs/table --save matching_scenes
 
-For every recipe and seed one run is trained without constraints; from its weights four more go on for `--more` epochs
-at `--lower` times the rate: without constraints, with CCR, with CCS and with both. So all rows have learnt for the same
-number of epochs, and no constraint acts on a model that knows nothing yet. Finished runs in the folder are kept,
-unfinished ones resumed; `--at-once` trainings run at a time, each on one thread.
+Every recipe is trained with every seed without constraints, with CCR, with CCS, which begins after `--ccs-after` batches,
+and with both; m-DAN, whose fragments do not look at each other, without. Finished runs in the folder are kept, unfinished
+ones resumed; `--at-once` trainings run at a time, each on one thread.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from pathlib import Path
 from keep_comparison import without_rivals
 from measure import machine, save
 
-from foveate.recipes import RECIPES
-from foveate.registry import lookup
-
 KINDS = {"scan": "SCAN", "bfan": "BFAN", "mdan": "m-DAN"}
+ROWS = {"none": "", "ccr": " + CCR", "ccs": " + CCS", "both": " + CCR + CCS"}
 
 
 @dataclass(frozen=True)
@@ -61,78 +59,42 @@ def main() -> None:
     parser.add_argument("--save", metavar="NAME", help="keep the rows in benchmarks/results/NAME.json")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--variants", default="none,ccr,ccs,both")
-    parser.add_argument("--ccr", nargs=2, type=float, default=(0.3, 0.2), metavar=("WEIGHT", "MARGIN"))
-    parser.add_argument("--ccs", nargs=2, type=float, default=(0.1, 0.2), metavar=("WEIGHT", "MARGIN"))
-    parser.add_argument("--more", type=int, default=1)
-    parser.add_argument("--lower", type=float, default=0.5)
+    parser.add_argument("--ccr", type=float, default=1.0, help="its weight")
+    parser.add_argument("--ccs", type=float, default=0.1, help="its weight")
+    parser.add_argument("--ccs-after", type=int, default=0, help="batches without it")
     parser.add_argument("--at-once", type=int, default=2)
     given = parser.parse_args()
-    first = [job for name in names(given) for job in beginnings(given, name)]
-    then = [job for name in names(given) for job in variants(given, name)]
+    jobs = planned(given)
     with ThreadPoolExecutor(given.at_once) as pool:
-        for jobs in (first, then):
-            list(pool.map(lambda job: job.run(given.data), jobs))
+        list(pool.map(lambda job: job.run(given.data), jobs))
     rows: dict[str, list[dict[str, float]]] = {}
-    for job in then or first:
+    for job in jobs:
         rows.setdefault(job.label, []).append(job.metrics())
-    print(json.dumps(rows, indent=1))
     if given.save:
-        chosen = {name: getattr(given, name) for name in ("ccr", "ccs", "more", "lower")}
+        chosen = {name: getattr(given, name) for name in ("ccr", "ccs", "ccs_after")}
         print(save(given.save, machine(["torch"]), {"chosen": chosen, "rows": rows}))
 
 
-def names(given: argparse.Namespace) -> list[str]:
-    """The recipes that were named."""
-    return [name for name in given.recipes if "=" not in name]
-
-
-def changes(given: argparse.Namespace) -> tuple[str, ...]:
-    """What is changed in all of them."""
-    return tuple(change for change in given.recipes if "=" in change)
-
-
-def beginnings(given: argparse.Namespace, name: str) -> list[Job]:
-    """One training without constraints a seed."""
-    return [
-        Job(kind(name), given.out / f"{name}-{seed}", name, (*changes(given), f"training.seed={seed}"))
-        for seed in range(given.seeds)
-    ]
-
-
-def variants(given: argparse.Namespace, name: str) -> list[Job]:
-    """What goes on from each of them."""
-    rate = lookup("recipe", name, RECIPES)().training.optimiser.lr * given.lower
-    ccr = (f"ccr={given.ccr[0]}", f"ccr_margin={given.ccr[1]}")
-    ccs = (f"ccs={given.ccs[0]}", f"ccs_margin={given.ccs[1]}")
-    rows = {"none": ("", ()), "ccr": (" + CCR", ccr), "ccs": (" + CCS", ccs), "both": (" + CCR + CCS", ccr + ccs)}
-    return [
-        Job(
-            kind(name) + rows[variant][0],
-            given.out / f"{begun.folder.name}-{variant}",
-            name,
-            (
-                *begun.changes,
-                f"start={begun.folder}",
-                f"epochs={given.more}",
-                f"lr={rate}",
-                "easy_batches=0",
-                "evaluate_every=1",
-                *rows[variant][1],
-            ),
-        )
-        for variant in given.variants.split(",")
-        if variant
-        for begun in beginnings(given, name)
-    ]
-
-
-def kind(name: str) -> str:
-    """The network of a recipe, as it is written.
-
-    >>> kind("matching-scan-scenes")
-    'SCAN'
-    """
-    return KINDS[name.split("-")[1]]
+def planned(given: argparse.Namespace) -> list[Job]:
+    """Every recipe with every variant and seed."""
+    ccr, ccs = (f"ccr={given.ccr}",), (f"ccs={given.ccs}", f"ccs_after={given.ccs_after}")
+    fields = {"none": (), "ccr": ccr, "ccs": ccs, "both": ccr + ccs}
+    shared = tuple(change for change in given.recipes if "=" in change)
+    jobs = []
+    for recipe in (name for name in given.recipes if "=" not in name):
+        kind = recipe.split("-")[1]
+        variants = ["none"] if kind == "mdan" else given.variants.split(",")
+        jobs += [
+            Job(
+                KINDS[kind] + ROWS[variant],
+                given.out / f"{recipe}-{variant}-{seed}",
+                recipe,
+                (*shared, *fields[variant], f"training.seed={seed}"),
+            )
+            for variant in variants
+            for seed in range(given.seeds)
+        ]
+    return jobs
 
 
 if __name__ == "__main__":

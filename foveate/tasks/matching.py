@@ -147,9 +147,9 @@ class Matching(Task):
         settings = self.settings
         images, texts = self.embed(model, batch)
         scorer = cast(Scorer, model.scorer)
-        seen = cast(Tensor, model.batches)
-        easy = settings.easy_batches > 0 and int(seen) < settings.easy_batches
-        negatives = "all" if easy else settings.negatives
+        batches = int(cast(Tensor, model.batches))
+        negatives = "all" if batches < settings.easy_batches else settings.negatives
+        ccr, ccs = settings.ccr, settings.ccs if batches >= settings.ccs_after else 0.0
         parts = {
             "ranking": ranking_hinge(
                 scorer(images, texts),
@@ -159,16 +159,16 @@ class Matching(Task):
                 softness=settings.softness,
             )
         }
-        looks = scorer.cross(images.take(batch.owner), texts) if settings.ccr or settings.ccs else ()
-        if settings.ccr:
+        looks = scorer.cross(images.take(batch.owner), texts) if ccr or ccs else ()
+        if ccr:
             parts["ccr"] = resourcing(looks, scorer.aggregate, settings.ccr_margin)  # type: ignore[arg-type]
-        if settings.ccs:
+        if ccs:
             again = partial(_states, model, batch.mask)
             parts["ccs"] = swapping(looks, again, batch.tokens, batch.owner, settings.ccs_margin)
-        weights = {"ranking": 1.0, "ccr": settings.ccr, "ccs": settings.ccs}
+        weights = {"ranking": 1.0, "ccr": ccr, "ccs": ccs}
         total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
         with torch.no_grad():
-            seen += 1
+            cast(Tensor, model.batches).add_(1)
         return Loss(total, len(batch.owner), parts)
 
     def predict(self, model: nn.Module, batch: MatchingBatch) -> MatchingPrediction:

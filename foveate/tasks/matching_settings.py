@@ -135,6 +135,7 @@ class MatchingSettings:
             ones alone teach little to a model that knows nothing.
         ccr, ccs: weights of the constraints on attention, 0 leaves them out; for models whose fragments look.
         ccr_margin, ccs_margin: γ₂ and γ₃.
+        ccs_after: CCS begins after so many batches: a model that does not know where to look learns to look everywhere.
         word_dim: size of a word vector.
         words: where word vectors come from: "glove" or a text file; None starts at random.
         min_count: a word must be in so many places of the training captions to be known.
@@ -163,6 +164,7 @@ class MatchingSettings:
     ccs: float = 0.0
     ccr_margin: float = 0.2
     ccs_margin: float = 0.2
+    ccs_after: int = 0
     word_dim: int = 300
     words: str | None = None
     min_count: int = 4
@@ -175,7 +177,7 @@ class MatchingSettings:
         check_data(self.data, "captions")
         lookup("negatives", self.negatives, NEGATIVES)
         row = lookup("mechanism", self.mechanism, MECHANISMS)
-        for name in ("margin", "easy_batches", "ccr", "ccs", "ccr_margin", "ccs_margin"):
+        for name in ("margin", "easy_batches", "ccr", "ccs", "ccr_margin", "ccs_margin", "ccs_after"):
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
         check_number("matching", "softness", self.softness, above=0, advice="0.05 is a good start for cosines")
         for name in ("max_words", "captions_each", "folds", "min_count"):

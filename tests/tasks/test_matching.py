@@ -134,6 +134,13 @@ def test_the_first_batches_are_easy(scenes: Matching) -> None:
     assert losses[2] == pytest.approx(scenes.loss(model, batch).total.item())
 
 
+def test_swapping_can_begin_later(scenes: Matching) -> None:
+    task = replace(scenes, settings=replace(SMALL, ccs=1.0, ccs_after=2))
+    torch.manual_seed(0)
+    model, batch = task.build_model(), batch_of(task)
+    assert [set(task.loss(model, batch).parts) for _ in range(3)] == [{"ranking"}, {"ranking"}, {"ranking", "ccs"}]
+
+
 def looks_of(scorer: SCAN | BFAN) -> tuple:
     torch.manual_seed(3)
     images = Fragments(torch.randn(3, 4, 6).requires_grad_(), torch.arange(4) < torch.tensor([4, 3, 2])[:, None]).unit()
