@@ -3,9 +3,9 @@
     python benchmarks/constraints.py matching-scan-scenes matching-bfan-scenes epochs=2 --ccs-after 375 \
         --out runs/table --save matching_scenes
 
-Every recipe is trained with every seed without constraints, with CCR, with CCS, which begins after `--ccs-after` batches,
-and with both; m-DAN, whose fragments do not look at each other, without. Finished runs in the folder are kept, unfinished
-ones resumed; `--at-once` trainings run at a time, each on one thread.
+Every recipe is trained with every seed without constraints, with CCR, with CCS, which begins after `--ccs-after`
+batches, and with both; m-DAN, whose fragments do not look at each other, without. Finished runs in the folder are kept,
+unfinished ones resumed; `--at-once` trainings run at a time, each on one thread.
 """
 
 from __future__ import annotations

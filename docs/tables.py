@@ -64,14 +64,17 @@ def load(name: str) -> dict[str, Any]:
 UNJUDGED = ("area", "regions", "components", "entropy", "words", "zero area")
 
 
-def comparison(name: str, columns: dict[str, tuple[str, float]], *, several: bool = False) -> str:
-    """One row an attention of a kept comparison, mean ± standard deviation over seeds; the best of a column is bold.
+def comparison(
+    name: str, columns: dict[str, tuple[str, float]], *, several: bool = False, of: str = "attention"
+) -> str:
+    """One row an attention, or a model, of a kept comparison, mean ± standard deviation over seeds; the best is bold.
 
     Args:
         name: of the file.
         columns: for each metric the head of its column and what it is multiplied with; a negative factor marks one that
             should be small.
         several: leave out rows of one seed alone.
+        of: what the rows are; the names of models are not code.
     """
     rows = {label: runs for label, runs in load(name)["rows"].items() if len(runs) > several}
     table, means = [], {metric: {} for metric in columns}
@@ -81,13 +84,13 @@ def comparison(name: str, columns: dict[str, tuple[str, float]], *, several: boo
             if values:
                 means[metric][label] = columns[metric][1] * mean(values)
     for label, runs in rows.items():
-        cells = [named(label), str(len(runs))]
+        cells = [named(label) if of == "attention" else label, str(len(runs))]
         for metric, (_, factor) in columns.items():
             text = told([abs(factor) * run[metric] for run in runs if metric in run])
             best = metric not in UNJUDGED and means[metric].get(label) == max(means[metric].values())
             cells.append(f"**{text}**" if best else text)
         table.append(cells)
-    return markdown(["attention", "seeds", *(head for head, _ in columns.values())], table)
+    return markdown([of, "seeds", *(head for head, _ in columns.values())], table)
 
 
 def named(label: str) -> str:
@@ -200,6 +203,24 @@ def captioning_flickr8k() -> str:
     return comparison("captioning_flickr8k", CAPTIONS)
 
 
+MATCHES = {
+    "rsum": ("rsum", 1.0),
+    "i2t_r1": ("i2t R@1", 1.0),
+    "t2i_r1": ("t2i R@1", 1.0),
+    "attention_precision": ("precision", 1.0),
+    "attention_recall": ("recall", 1.0),
+    "attention_f1": ("F1", 1.0),
+}
+
+
+def matching_scenes() -> str:
+    return comparison("matching_scenes", MATCHES, of="model")
+
+
+def matching_flickr8k() -> str:
+    return comparison("matching_flickr8k", MATCHES, of="model")
+
+
 def components() -> str:
     """Shares of K* against the penalty."""
     heads = ["floor", "penalty", "K* = 1", "2", "3", "4", "mean K*", "JS", "JS, two distant", "accuracy, %"]
@@ -232,6 +253,8 @@ BLOCKS = {
     "captioning-scenes": captioning_scenes,
     "captioning-flickr8k": captioning_flickr8k,
     "captioning-time": captioning_time,
+    "matching-scenes": matching_scenes,
+    "matching-flickr8k": matching_flickr8k,
 }
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("results-*.md")))
 

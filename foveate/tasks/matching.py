@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -21,7 +21,7 @@ from foveate.metrics.grounding import Locations
 from foveate.models import Fragments, Scorer
 from foveate.tasks.examples import load_split
 from foveate.tasks.matching_constraints import resourcing, swapping
-from foveate.tasks.matching_data import CaptionPairs, MatchingBatch, MatchingExample, collate
+from foveate.tasks.matching_data import CaptionPairs, MatchingBatch, MatchingExample, collate, forget
 from foveate.tasks.matching_metrics import MatchingMetrics, MatchingPrediction
 from foveate.tasks.matching_predictor import MatchingPredictor
 from foveate.tasks.matching_settings import MatchingSettings
@@ -145,6 +145,8 @@ class Matching(Task):
     def loss(self, model: nn.Module, batch: MatchingBatch) -> Loss:
         """Ranking, and the constraints on attention that are chosen: (9) of Chen et al. 2021."""
         settings = self.settings
+        if settings.forget:
+            batch = replace(batch, tokens=forget(batch.tokens, settings.forget))
         images, texts = self.embed(model, batch)
         scorer = cast(Scorer, model.scorer)
         batches = int(cast(Tensor, model.batches))

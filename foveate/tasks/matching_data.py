@@ -10,7 +10,7 @@ from torch import Tensor
 
 from foveate.data.features import ImageFeatures, PictureFeatures
 from foveate.data.samples import Caption, Dataset, Id
-from foveate.data.vocabulary import Vocabulary
+from foveate.data.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 from foveate.tasks.examples import PictureReader, pad_words, stack_pictures
 from foveate.tasks.pictures import PictureSource
 
@@ -97,3 +97,13 @@ def encode_sentences(
     [[2, 4, 5, 3]]
     """
     return pad_words([words.encode(one, start=marks, end=marks, max_tokens=max_words) for one in sentences])
+
+
+def forget(tokens: Tensor, probability: float) -> Tensor:
+    """Words with some of them, drawn, read as unknown; marks stay.
+
+    >>> forget(torch.tensor([[2, 4, 5, 3, 0]]), 1.0).tolist()
+    [[2, 1, 1, 3, 0]]
+    """
+    drawn = torch.rand(tokens.shape, device=tokens.device) < probability
+    return tokens.masked_fill(drawn & (tokens >= len(SPECIAL)), UNKNOWN)

@@ -140,6 +140,7 @@ class MatchingSettings:
         words: where word vectors come from: "glove" or a text file; None starts at random.
         min_count: a word must be in so many places of the training captions to be known.
         max_words: words of a caption that are read.
+        forget: in training, each word is read as unknown with this probability.
         captions_each: in training, so many captions make an example with their picture, so that it is encoded once for
             them; a picture with more makes several examples.
         folds: of an evaluation, 5 gives the 1K numbers of COCO beside the 5K ones.
@@ -169,6 +170,7 @@ class MatchingSettings:
     words: str | None = None
     min_count: int = 4
     max_words: int = 50
+    forget: float = 0.0
     captions_each: int = 1
     folds: int = 1
     limit: int | None = None
@@ -177,7 +179,7 @@ class MatchingSettings:
         check_data(self.data, "captions")
         lookup("negatives", self.negatives, NEGATIVES)
         row = lookup("mechanism", self.mechanism, MECHANISMS)
-        for name in ("margin", "easy_batches", "ccr", "ccs", "ccr_margin", "ccs_margin", "ccs_after"):
+        for name in ("margin", "easy_batches", "ccr", "ccs", "ccr_margin", "ccs_margin", "ccs_after", "forget"):
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
         check_number("matching", "softness", self.softness, above=0, advice="0.05 is a good start for cosines")
         for name in ("max_words", "captions_each", "folds", "min_count"):

@@ -13,14 +13,14 @@ import torch
 from foveate.attention import mechanism
 from foveate.data.features import PictureFeatures
 from foveate.data.samples import Box, Caption, Phrase
-from foveate.data.vocabulary import END, START, Vocabulary
+from foveate.data.vocabulary import END, SPECIAL, START, UNKNOWN, Vocabulary
 from foveate.errors import DataError, UnknownName
 from foveate.losses import choose_swaps, content_resourcing, ranking_hinge
 from foveate.metrics import retrieval_metrics
 from foveate.models import BFAN, SCAN, Fragments, LogSumExp, MatchingDAN, Mean
 from foveate.tasks.matching import Matching
 from foveate.tasks.matching_constraints import draw, resourcing, swapping, told
-from foveate.tasks.matching_data import MatchingBatch, MatchingExample, collate
+from foveate.tasks.matching_data import MatchingBatch, MatchingExample, collate, forget
 from foveate.tasks.matching_metrics import MatchingPrediction
 from foveate.tasks.matching_settings import Bfan, MatchingSettings, Mdan, Scan
 from foveate.tasks.pictures import Conv
@@ -139,6 +139,19 @@ def test_swapping_can_begin_later(scenes: Matching) -> None:
     torch.manual_seed(0)
     model, batch = task.build_model(), batch_of(task)
     assert [set(task.loss(model, batch).parts) for _ in range(3)] == [{"ranking"}, {"ranking"}, {"ranking", "ccs"}]
+
+
+def test_forgotten_words_are_read_as_unknown_in_training_alone(scenes: Matching) -> None:
+    task = replace(scenes, settings=replace(SMALL, forget=1.0))
+    torch.manual_seed(0)
+    model, batch = task.build_model(), batch_of(task)
+    words = batch.tokens >= len(SPECIAL)
+    unknown = replace(batch, tokens=batch.tokens.masked_fill(words, UNKNOWN))
+    torch.testing.assert_close(task.loss(model, batch).total, scenes.loss(model, unknown).total)
+    assert not torch.equal(task.predict(model, batch).texts.values, task.predict(model, unknown).texts.values)
+    torch.manual_seed(0)
+    shares = (forget(torch.full((100, 100), 7), 0.3) == UNKNOWN).float().mean()
+    assert shares.item() == pytest.approx(0.3, abs=0.02)
 
 
 def looks_of(scorer: SCAN | BFAN) -> tuple:
