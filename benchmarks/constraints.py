@@ -11,7 +11,6 @@ unfinished ones resumed; `--at-once` trainings run at a time, each on one thread
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -21,6 +20,9 @@ from pathlib import Path
 
 from keep_comparison import without_rivals
 from measure import machine, save
+
+from foveate.tasks.matching import Matching
+from foveate.train.history import History
 
 KINDS = {"scan": "SCAN", "bfan": "BFAN", "mdan": "m-DAN"}
 ROWS = {"none": "", "ccr": " + CCR", "ccs": " + CCS", "both": " + CCR + CCS"}
@@ -47,8 +49,8 @@ class Job:
 
     def metrics(self) -> dict[str, float]:
         """Of its best evaluation."""
-        kept = json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
-        return without_rivals(kept["best"]["metrics"])
+        best = History.load(self.folder, Matching.objective).best
+        return {} if best is None else without_rivals(dict(best.metrics))
 
 
 def main() -> None:

@@ -217,10 +217,6 @@ def matching_scenes() -> str:
     return comparison("matching_scenes", MATCHES, of="model")
 
 
-def matching_flickr8k() -> str:
-    return comparison("matching_flickr8k", MATCHES, of="model")
-
-
 def components() -> str:
     """Shares of K* against the penalty."""
     heads = ["floor", "penalty", "K* = 1", "2", "3", "4", "mean K*", "JS", "JS, two distant", "accuracy, %"]
@@ -254,7 +250,6 @@ BLOCKS = {
     "captioning-flickr8k": captioning_flickr8k,
     "captioning-time": captioning_time,
     "matching-scenes": matching_scenes,
-    "matching-flickr8k": matching_flickr8k,
 }
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("results-*.md")))
 

@@ -149,7 +149,8 @@ class Matching(Task):
             batch = replace(batch, tokens=forget(batch.tokens, settings.forget))
         images, texts = self.embed(model, batch)
         scorer = cast(Scorer, model.scorer)
-        batches = int(cast(Tensor, model.batches))
+        seen = cast(Tensor, model.batches)
+        batches = int(seen) if settings.easy_batches or settings.ccs_after else 0  # reading it waits for the device
         negatives = "all" if batches < settings.easy_batches else settings.negatives
         ccr, ccs = settings.ccr, settings.ccs if batches >= settings.ccs_after else 0.0
         parts = {
@@ -170,7 +171,7 @@ class Matching(Task):
         weights = {"ranking": 1.0, "ccr": ccr, "ccs": ccs}
         total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
         with torch.no_grad():
-            cast(Tensor, model.batches).add_(1)
+            seen += 1
         return Loss(total, len(batch.owner), parts)
 
     def predict(self, model: nn.Module, batch: MatchingBatch) -> MatchingPrediction:

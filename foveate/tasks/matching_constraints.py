@@ -40,8 +40,7 @@ def swapping(looks: Sequence[CrossLook], encode: Encode, tokens: Tensor, owner: 
     A word of each caption is drawn by how much it tells, log(P / captions that have it): "there" and "is" have nothing
     of their own to look at. In its place comes the most different word that was drawn for another picture and that no
     caption of its own picture has, and the caption is read again: the rest of the sentence is the same, so that only
-    the word itself can make the difference. A state taken from the other caption would differ by its whole sentence,
-    and every word would learn to look at the whole picture.
+    the word itself can make the difference.
 
     Where words look, what the drawn word read must be more relevant to it than to the word in its place. Where
     locations look, the one that attends to the drawn word most must find more relevant what it read than the same with

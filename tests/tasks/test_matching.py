@@ -208,8 +208,9 @@ def reread(tokens: torch.Tensor) -> torch.Tensor:
     return vectors[tokens] + 0.5 * vectors[tokens].cumsum(1)
 
 
-def drawn_and_swapped(states: torch.Tensor) -> tuple[torch.Tensor, list[bool], torch.Tensor]:
-    """The drawn words, whether each has one to be swapped for, and the states of those in their own sentence."""
+def drawn_and_swapped(states: torch.Tensor) -> tuple[torch.Tensor, list[bool], torch.Tensor, bool]:
+    """The drawn words, whether each has one to be swapped for, the states of those in their own sentence, and whether
+    the swaps are the same when words that are said of the picture are allowed."""
     drawn = (torch.empty(3, 5).exponential_() / TELLS).argmin(-1)
     words = TOKENS[torch.arange(3), drawn]
     swaps = choose_swaps(states[torch.arange(3), drawn], words, OWNER, TOKENS)
@@ -218,16 +219,19 @@ def drawn_and_swapped(states: torch.Tensor) -> tuple[torch.Tensor, list[bool], t
         sentence = TOKENS[p].clone()
         sentence[drawn[p]] = words[other]
         others.append(reread(sentence[None])[0, drawn[p]])
-    return drawn, swaps.found.tolist(), torch.stack(others)
+    free = choose_swaps(states[torch.arange(3), drawn], words, OWNER)
+    return drawn, swaps.found.tolist(), torch.stack(others), torch.equal(swaps.index, free.index)
 
 
 def test_swapping_swaps_the_drawn_word_in_its_own_sentence() -> None:
     (look,) = looks_of(SCAN(soft()))
+    said = []
     for seed in range(8):
         torch.manual_seed(seed)
         ours = swapping((look,), reread, TOKENS, OWNER, 1.0)
         torch.manual_seed(seed)
-        drawn, found, others = drawn_and_swapped(look.queries.values)
+        drawn, found, others, same = drawn_and_swapped(look.queries.values)
+        said.append(same)
         slow = torch.zeros(())
         for p, t in enumerate(drawn):
             if found[p]:
@@ -235,6 +239,7 @@ def test_swapping_swaps_the_drawn_word_in_its_own_sentence() -> None:
                 own = torch.cosine_similarity(look.queries.values[p, t], read, dim=0)
                 slow = slow + (torch.cosine_similarity(others[p], read, dim=0) - own + 1).clamp(0)
         torch.testing.assert_close(ours, slow)
+    assert not all(said)  # word 10 is never swapped for one of the first caption, which has it
 
 
 def test_swapping_changes_a_word_of_what_a_location_reads() -> None:
@@ -242,7 +247,7 @@ def test_swapping_changes_a_word_of_what_a_location_reads() -> None:
     torch.manual_seed(0)
     ours = swapping((look,), reread, TOKENS, OWNER, 1.0)
     torch.manual_seed(0)
-    drawn, found, others = drawn_and_swapped(look.keys.values)
+    drawn, found, others, _ = drawn_and_swapped(look.keys.values)
     slow = torch.zeros(())
     for p, t in enumerate(drawn):
         if found[p]:
