@@ -148,6 +148,17 @@ def test_train_names_the_folder_and_shows_the_best(capsys: pytest.CaptureFixture
     assert main([*TRAIN, "--resume"]) == 0
 
 
+def test_a_run_older_than_a_field_goes_on_and_another_run_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--out", "a"]) == 0
+    young = config("a")
+    old = {**young, "settings": {name: value for name, value in young["settings"].items() if name != "norm"}}
+    Path("a", "config.json").write_text(json.dumps(old))
+    assert main([*TRAIN, "--out", "a", "--resume"]) == 0
+    assert config("a") == old
+    assert main([*TRAIN, "norm=true", "--out", "a", "--resume"]) == 1
+    assert "norm" in capsys.readouterr().err
+
+
 def test_train_tells_of_evaluations_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(TRAIN[:-1]) == 0
     assert "step 13, epoch 1: accuracy" in capsys.readouterr().err

@@ -34,12 +34,22 @@ def train_recipe(
         task,
         recipe.training,
         out,
-        config=to_config(recipe),
+        config=_config(recipe, out, resume=resume),
         root=root,
         start=None if recipe.start is None else run_folder(recipe.start),
         resume=resume,
         progress=progress,
     )
+
+
+def _config(recipe: Recipe, out: Path, *, resume: bool) -> dict[str, Any]:
+    """The recipe as JSON: as it stands in a run that goes on, which may lack fields that are younger than the run."""
+    path = out / CONFIG
+    if resume and path.is_file():
+        config = read_json("resume", path, SOURCE)
+        if from_config(config, str(path)) == recipe:
+            return config
+    return to_config(recipe)
 
 
 def read_run(run: str | Path, changes: Iterable[str] = ()) -> tuple[Recipe, Task]:

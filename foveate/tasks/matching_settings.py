@@ -179,8 +179,11 @@ class MatchingSettings:
         check_data(self.data, "captions")
         lookup("negatives", self.negatives, NEGATIVES)
         row = lookup("mechanism", self.mechanism, MECHANISMS)
-        for name in ("margin", "easy_batches", "ccr", "ccs", "ccr_margin", "ccs_margin", "ccs_after", "forget"):
+        for name in ("margin", "easy_batches", "ccr", "ccs", "ccr_margin", "ccs_margin", "ccs_after"):
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
+        check_number("matching", "forget", self.forget, least=0, advice="use zero or more")
+        if self.forget > 1:
+            raise ValueError(f"matching: expected forget <= 1, got {self.forget:g}; give a probability, 0.1 is a start")
         check_number("matching", "softness", self.softness, above=0, advice="0.05 is a good start for cosines")
         for name in ("max_words", "captions_each", "folds", "min_count"):
             check_number("matching", name, getattr(self, name), least=1, advice="use at least one")

@@ -395,6 +395,8 @@ def test_messages() -> None:
     assert MatchingSettings(model=Mdan(), mechanism="multimodal")
     with pytest.raises(ValueError, match="matching: expected captions_each >= 1, got 0"):
         MatchingSettings(captions_each=0)
+    with pytest.raises(ValueError, match="matching: expected forget <= 1, got 1.5; give a probability"):
+        MatchingSettings(forget=1.5)
     with pytest.raises(ValueError, match="matching: expected margin >= 0, got -1"):
         MatchingSettings(margin=-1)
     with pytest.raises(UnknownName, match="data with captions: expected a known name, got 'vqa-v2'"):
