@@ -109,9 +109,12 @@ class Matching(Task):
     def initialise(self, model: nn.Module) -> None:
         """Put in what does not begin at random: the picture encoder and the word vectors of the settings."""
         self.settings.images.initialise(cast(nn.Module, model.image))
-        if self.settings.words is not None:
+        embedding = cast(TextEncoder, model.text).words.weight
+        if self.settings.words is None:
+            with torch.no_grad():
+                embedding *= self.settings.word_std
+        else:
             vectors = word_vectors(self.words.words, self.settings.words).vectors
-            embedding = cast(TextEncoder, model.text).words.weight
             if vectors.shape != embedding.shape:
                 raise DataError(
                     f"matching: expected word vectors of {embedding.shape[1]} numbers, got {vectors.shape[1]} in "
@@ -151,7 +154,7 @@ class Matching(Task):
         scorer = cast(Scorer, model.scorer)
         seen = cast(Tensor, model.batches)
         batches = int(seen) if settings.easy_batches or settings.ccs_after else 0  # reading it waits for the device
-        negatives = "all" if batches < settings.easy_batches else settings.negatives
+        negatives = settings.easy if batches < settings.easy_batches else settings.negatives
         ccr, ccs = settings.ccr, settings.ccs if batches >= settings.ccs_after else 0.0
         parts = {
             "ranking": ranking_hinge(

@@ -39,6 +39,7 @@ class Scan:
     hidden: int = 1024
     directions: Directions = "average"
     dropout: float = 0.0
+    feature_dropout: float | None = None
     direction: Direction = "t2i"
     temperature: float = 9.0
     aggregate: Literal["lse", "mean"] = "lse"
@@ -51,8 +52,7 @@ class Scan:
 
     def build(self, words: int, word_dim: int, image: ImageEncoder, attend: nn.Module) -> nn.Module:
         """The network, for so many words."""
-        text = _bi_gru(words, word_dim, self.hidden, self.directions)
-        return FragmentMatcher(text, image, self.scorer(attend), dropout=self.dropout)
+        return _matcher(self, words, word_dim, image, attend)
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Bfan:
     hidden: int = 1024
     directions: Directions = "average"
     dropout: float = 0.0
+    feature_dropout: float | None = None
     focal: FocalType = "prob"
     temperature: float = 20.0
     word_mechanism: str = "softmax"
@@ -81,8 +82,7 @@ class Bfan:
 
     def build(self, words: int, word_dim: int, image: ImageEncoder, attend: nn.Module) -> nn.Module:
         """The network, for so many words."""
-        text = _bi_gru(words, word_dim, self.hidden, self.directions)
-        return FragmentMatcher(text, image, self.scorer(attend), dropout=self.dropout)
+        return _matcher(self, words, word_dim, image, attend)
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,12 @@ class Mdan:
         return MatchingDAN(text, image, attend, mechanism(self.word_mechanism), steps=self.steps, dropout=self.dropout)
 
 
-def _bi_gru(words: int, word_dim: int, hidden: int, directions: Directions) -> TextEncoder:
-    each = hidden if directions == "average" else hidden // 2
-    return TextEncoder(words, word_dim=word_dim, hidden=each, cell="gru", directions=directions)
+def _matcher(chosen: Scan | Bfan, words: int, word_dim: int, image: ImageEncoder, attend: nn.Module) -> nn.Module:
+    each = chosen.hidden if chosen.directions == "average" else chosen.hidden // 2
+    text = TextEncoder(words, word_dim=word_dim, hidden=each, cell="gru", directions=chosen.directions)
+    return FragmentMatcher(
+        text, image, chosen.scorer(attend), dropout=chosen.dropout, feature_dropout=chosen.feature_dropout
+    )
 
 
 Model: TypeAlias = Scan | Bfan | Mdan
@@ -131,13 +134,15 @@ class MatchingSettings:
         margin: of the ranking.
         negatives: of the ranking: "hardest", "random", "all" or "soft".
         softness: of the soft ones, see `ranking_hinge`.
-        easy_batches: with so many batches from the start all negatives count, whatever `negatives` says: the hardest
-            ones alone teach little to a model that knows nothing.
+        easy_batches, easy: so many batches from the start take these negatives in the place of `negatives`: the hardest
+            ones alone teach little to a model that knows nothing. The loss of "all" is tens of times that of the
+            hardest, so that Adam's steps stay small for long after it; that of "soft" is as large.
         ccr, ccs: weights of the constraints on attention, 0 leaves them out; for models whose fragments look.
         ccr_margin, ccs_margin: γ₂ and γ₃.
         ccs_after: CCS begins after so many batches: a model that does not know where to look learns to look everywhere.
         word_dim: size of a word vector.
         words: where word vectors come from: "glove" or a text file; None starts at random.
+        word_std: standard deviation of the numbers that start at random.
         min_count: a word must be in so many places of the training captions to be known.
         max_words: words of a caption that are read.
         forget: in training, each word is read as unknown with this probability.
@@ -161,6 +166,7 @@ class MatchingSettings:
     negatives: Negatives = "hardest"
     softness: float = 0.05
     easy_batches: int = 0
+    easy: Negatives = "all"
     ccr: float = 0.0
     ccs: float = 0.0
     ccr_margin: float = 0.2
@@ -168,6 +174,7 @@ class MatchingSettings:
     ccs_after: int = 0
     word_dim: int = 300
     words: str | None = None
+    word_std: float = 1.0
     min_count: int = 4
     max_words: int = 50
     forget: float = 0.0
@@ -177,9 +184,10 @@ class MatchingSettings:
 
     def __post_init__(self) -> None:
         check_data(self.data, "captions")
-        lookup("negatives", self.negatives, NEGATIVES)
+        for chosen in (self.negatives, self.easy):
+            lookup("negatives", chosen, NEGATIVES)
         row = lookup("mechanism", self.mechanism, MECHANISMS)
-        for name in ("margin", "easy_batches", "ccr", "ccs", "ccr_margin", "ccs_margin", "ccs_after"):
+        for name in ("margin", "easy_batches", "ccr", "ccs", "ccr_margin", "ccs_margin", "ccs_after", "word_std"):
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
         check_number("matching", "forget", self.forget, least=0, advice="use zero or more")
         if self.forget > 1:

@@ -132,6 +132,19 @@ def test_the_first_batches_are_easy(scenes: Matching) -> None:
     assert losses[0] == losses[1] > losses[2]
     assert model.state_dict()["batches"] == 3
     assert losses[2] == pytest.approx(scenes.loss(model, batch).total.item())
+    soft = replace(scenes, settings=replace(SMALL, easy_batches=6, easy="soft"))
+    always = replace(scenes, settings=replace(SMALL, negatives="soft"))
+    assert soft.loss(model, batch).total.item() == pytest.approx(always.loss(model, batch).total.item())
+    assert soft.loss(model, batch).total.item() == pytest.approx(scenes.loss(model, batch).total.item())
+
+
+def test_word_vectors_begin_as_large_as_asked(scenes: Matching) -> None:
+    small = replace(scenes, settings=replace(SMALL, word_std=0.1))
+    torch.manual_seed(0)
+    model = small.build_model()
+    before = model.text.words.weight.detach().clone()
+    small.initialise(model)
+    torch.testing.assert_close(model.text.words.weight, before * 0.1)
 
 
 def test_swapping_can_begin_later(scenes: Matching) -> None:
@@ -366,10 +379,9 @@ def test_model_settings_reach_the_model() -> None:
     }
     assert {kind: model.text.hidden for kind, model in sides.items()} == {"average": 8, "concatenate": 4}
     assert {model.text.dim for model in sides.values()} == {8}
-    assert (
-        Bfan(hidden=8, directions="concatenate", dropout=0.3).build(9, 4, Conv((8,)).encoder(None), attend).text.dim
-        == 8
-    )
+    bfan = Bfan(hidden=8, directions="concatenate", dropout=0.3, feature_dropout=0.5)
+    matcher = bfan.build(9, 4, Conv((8,)).encoder(None), attend)
+    assert (matcher.text.dim, matcher.dropout.p, matcher.feature_dropout.p) == (8, 0.3, 0.5)
     dan = Mdan(hidden=8, steps=3, word_mechanism="sparsemax").build(9, 4, Conv((8,)).encoder(None), attend)
     assert len(dan.looks) == 3
     assert dan.reads[0].attend.name == "sparsemax"
