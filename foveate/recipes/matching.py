@@ -78,10 +78,11 @@ def matching_scan_flickr8k() -> Recipe:
             data="flickr8k",
             model=Scan(hidden=512, directions="concatenate", dropout=0.2),
             images=Stored("efficientnet-lite0.h5"),
-            negatives="soft",
-            captions_each=5,
+            easy="soft",
+            easy_batches=235,
+            word_std=0.06,
         ),
-        Training(Adam(1e-3), Cosine(warmup=0.5), epochs=10, batch_size=32, clip=2.0, evaluate_every=5),
+        Training(Adam(7e-4), Cosine(warmup=0.5), epochs=4, batch_size=128, clip=2.0, evaluate_every=4),
         about="SCAN on stored 7x7 features, half an hour of one core",
     )
 
@@ -95,8 +96,8 @@ def matching_bfan_flickr8k() -> Recipe:
     """
     model = Bfan(hidden=512, directions="concatenate", dropout=0.3)
     base = _with_model("matching-bfan-flickr8k", matching_scan_flickr8k(), model)
-    training = replace(base.training, epochs=6, evaluate_every=2)
-    return replace(base, settings=replace(base.settings, forget=0.1), training=training)
+    training = replace(base.training, epochs=5, evaluate_every=5)
+    return replace(base, settings=replace(base.settings, easy_batches=150, forget=0.1), training=training)
 
 
 def matching_mdan_flickr8k() -> Recipe:
@@ -105,7 +106,7 @@ def matching_mdan_flickr8k() -> Recipe:
     foveate train matching-mdan-flickr8k --data DATA
     """
     base = _with_model("matching-mdan-flickr8k", matching_scan_flickr8k(), Mdan(dropout=0.3), margin=1.0)
-    return replace(base, settings=replace(base.settings, negatives="hardest", easy_batches=280))
+    return replace(base, settings=replace(base.settings, softness=0.25))
 
 
 def matching_scan_flickr30k() -> Recipe:
