@@ -3,7 +3,7 @@
     python benchmarks/constraints.py matching-scan-scenes matching-bfan-scenes epochs=2 --ccs-after 375 \
         --out runs/table --save matching_scenes
 
-Every recipe is trained with every seed without constraints, with CCR, with CCS, which begins after `--ccs-after`
+Every recipe is trained with every seed without constraints, with CCR, with CCS, each of which begins after so many
 batches, and with both; m-DAN, whose fragments do not look at each other, without. Finished runs in the folder are kept,
 unfinished ones resumed; `--at-once` trainings run at a time, each on one thread.
 """
@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--variants", default="none,ccr,ccs,both")
     parser.add_argument("--ccr", type=float, default=1.0, help="its weight")
     parser.add_argument("--ccs", type=float, default=0.1, help="its weight")
+    parser.add_argument("--ccr-after", type=int, default=0, help="batches without it")
     parser.add_argument("--ccs-after", type=int, default=0, help="batches without it")
     parser.add_argument("--at-once", type=int, default=2)
     given = parser.parse_args()
@@ -73,13 +74,14 @@ def main() -> None:
     for job in jobs:
         rows.setdefault(job.label, []).append(job.metrics())
     if given.save:
-        chosen = {name: getattr(given, name) for name in ("ccr", "ccs", "ccs_after")}
+        chosen = {name: getattr(given, name) for name in ("ccr", "ccr_after", "ccs", "ccs_after")}
         print(save(given.save, machine(["torch"]), {"chosen": chosen, "rows": rows}))
 
 
 def planned(given: argparse.Namespace) -> list[Job]:
     """Every recipe with every variant and seed."""
-    ccr, ccs = (f"ccr={given.ccr}",), (f"ccs={given.ccs}", f"ccs_after={given.ccs_after}")
+    ccr = f"ccr={given.ccr}", f"ccr_after={given.ccr_after}"
+    ccs = f"ccs={given.ccs}", f"ccs_after={given.ccs_after}"
     fields = {"none": (), "ccr": ccr, "ccs": ccs, "both": ccr + ccs}
     shared = tuple(change for change in given.recipes if "=" in change)
     jobs = []

@@ -153,9 +153,11 @@ class Matching(Task):
         images, texts = self.embed(model, batch)
         scorer = cast(Scorer, model.scorer)
         seen = cast(Tensor, model.batches)
-        batches = int(seen) if settings.easy_batches or settings.ccs_after else 0  # reading it waits for the device
+        begin = settings.easy_batches, settings.ccr_after, settings.ccs_after
+        batches = int(seen) if any(begin) else 0  # reading it waits for the device
         negatives = settings.easy if batches < settings.easy_batches else settings.negatives
-        ccr, ccs = settings.ccr, settings.ccs if batches >= settings.ccs_after else 0.0
+        ccr = settings.ccr if batches >= settings.ccr_after else 0.0
+        ccs = settings.ccs if batches >= settings.ccs_after else 0.0
         parts = {
             "ranking": ranking_hinge(
                 scorer(images, texts),

@@ -139,7 +139,8 @@ class MatchingSettings:
             hardest, so that Adam's steps stay small for long after it; that of "soft" is as large.
         ccr, ccs: weights of the constraints on attention, 0 leaves them out; for models whose fragments look.
         ccr_margin, ccs_margin: γ₂ and γ₃.
-        ccs_after: CCS begins after so many batches: a model that does not know where to look learns to look everywhere.
+        ccr_after, ccs_after: they begin after so many batches. A model that does not know where to look learns nothing
+            from what it happens to attend to, and by CCS to look everywhere.
         word_dim: size of a word vector.
         words: where word vectors come from: "glove" or a text file; None starts at random.
         word_std: standard deviation of the numbers that start at random.
@@ -171,6 +172,7 @@ class MatchingSettings:
     ccs: float = 0.0
     ccr_margin: float = 0.2
     ccs_margin: float = 0.2
+    ccr_after: int = 0
     ccs_after: int = 0
     word_dim: int = 300
     words: str | None = None
@@ -187,7 +189,18 @@ class MatchingSettings:
         for chosen in (self.negatives, self.easy):
             lookup("negatives", chosen, NEGATIVES)
         row = lookup("mechanism", self.mechanism, MECHANISMS)
-        for name in ("margin", "easy_batches", "ccr", "ccs", "ccr_margin", "ccs_margin", "ccs_after", "word_std"):
+        names = (
+            "margin",
+            "easy_batches",
+            "ccr",
+            "ccs",
+            "ccr_margin",
+            "ccs_margin",
+            "ccr_after",
+            "ccs_after",
+            "word_std",
+        )
+        for name in names:
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
         check_number("matching", "forget", self.forget, least=0, advice="use zero or more")
         if self.forget > 1:

@@ -147,11 +147,12 @@ def test_word_vectors_begin_as_large_as_asked(scenes: Matching) -> None:
     torch.testing.assert_close(model.text.words.weight, before * 0.1)
 
 
-def test_swapping_can_begin_later(scenes: Matching) -> None:
-    task = replace(scenes, settings=replace(SMALL, ccs=1.0, ccs_after=2))
+def test_the_constraints_can_begin_later(scenes: Matching) -> None:
+    task = replace(scenes, settings=replace(SMALL, ccr=1.0, ccr_after=1, ccs=1.0, ccs_after=2))
     torch.manual_seed(0)
     model, batch = task.build_model(), batch_of(task)
-    assert [set(task.loss(model, batch).parts) for _ in range(3)] == [{"ranking"}, {"ranking"}, {"ranking", "ccs"}]
+    parts = [set(task.loss(model, batch).parts) for _ in range(3)]
+    assert parts == [{"ranking"}, {"ranking", "ccr"}, {"ranking", "ccr", "ccs"}]
 
 
 def test_forgotten_words_are_read_as_unknown_in_training_alone(scenes: Matching) -> None:
@@ -407,7 +408,7 @@ def test_messages() -> None:
     assert MatchingSettings(model=Mdan(), mechanism="multimodal")
     with pytest.raises(ValueError, match="matching: expected captions_each >= 1, got 0"):
         MatchingSettings(captions_each=0)
-    with pytest.raises(ValueError, match="matching: expected forget <= 1, got 1.5; give a probability"):
+    with pytest.raises(ValueError, match=r"matching: expected forget <= 1, got 1\.5; give a probability"):
         MatchingSettings(forget=1.5)
     with pytest.raises(ValueError, match="matching: expected margin >= 0, got -1"):
         MatchingSettings(margin=-1)
