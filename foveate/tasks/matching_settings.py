@@ -39,11 +39,11 @@ class Scan:
     hidden: int = 1024
     directions: Directions = "average"
     dropout: float = 0.0
-    feature_dropout: float | None = None
     direction: Direction = "t2i"
     temperature: float = 9.0
     aggregate: Literal["lse", "mean"] = "lse"
     lse: float = 6.0
+    feature_dropout: float | None = None
 
     def scorer(self, attend: nn.Module) -> Scorer:
         """What scores fragments; it has no weights."""
@@ -68,10 +68,10 @@ class Bfan:
     hidden: int = 1024
     directions: Directions = "average"
     dropout: float = 0.0
-    feature_dropout: float | None = None
     focal: FocalType = "prob"
     temperature: float = 20.0
     word_mechanism: str = "softmax"
+    feature_dropout: float | None = None
 
     def __post_init__(self) -> None:
         lookup("mechanism", self.word_mechanism, MECHANISMS)
