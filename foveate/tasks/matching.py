@@ -107,7 +107,7 @@ class Matching(Task):
         return model
 
     def initialise(self, model: nn.Module) -> None:
-        """Put in what does not begin at random: the picture encoder and the word vectors of the settings."""
+        """Put in the picture encoder and the word vectors of the settings, or bring random ones to their size."""
         self.settings.images.initialise(cast(nn.Module, model.image))
         embedding = cast(TextEncoder, model.text).words.weight
         if self.settings.words is None:

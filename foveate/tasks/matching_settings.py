@@ -199,10 +199,10 @@ class MatchingSettings:
             "ccr_after",
             "ccs_after",
             "word_std",
+            "forget",
         )
         for name in names:
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
-        check_number("matching", "forget", self.forget, least=0, advice="use zero or more")
         if self.forget > 1:
             raise ValueError(f"matching: expected forget <= 1, got {self.forget:g}; give a probability, 0.1 is a start")
         check_number("matching", "softness", self.softness, above=0, advice="0.05 is a good start for cosines")
