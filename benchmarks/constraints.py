@@ -1,11 +1,12 @@
 """The table of 002: matchers with and without the contrastive constraints, by retrieval and by where their words look.
 
-    python benchmarks/constraints.py matching-scan-scenes matching-bfan-scenes epochs=2 --ccs-after 375 \
+    python benchmarks/constraints.py epochs=2 ccs_after=375 matching-scan-scenes matching-bfan-scenes ccr_margin=0.1 \
         --out runs/table --save matching_scenes
 
-Every recipe is trained with every seed without constraints, with CCR, with CCS, each of which begins after so many
-batches, and with both; m-DAN, whose fragments do not look at each other, without. Finished runs in the folder are kept,
-unfinished ones resumed; `--at-once` trainings run at a time, each on one thread.
+A field=value before the first recipe is for all of them, one after a recipe for that recipe. Every recipe is trained
+with every seed without constraints, with CCR, with CCS, and with both; m-DAN, whose fragments do not look at each
+other, without. Finished runs in the folder are kept, unfinished ones resumed; `--at-once` trainings run at a time, each
+on one thread.
 """
 
 from __future__ import annotations
@@ -55,16 +56,14 @@ class Job:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipes", nargs="+", help="names of recipes, and field=value for all of them")
+    parser.add_argument("recipes", nargs="+", help="field=value for all, names of recipes, each with its field=value")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--save", metavar="NAME", help="keep the rows in benchmarks/results/NAME.json")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", default="3", help="how many; several numbers with commas are for one recipe each")
     parser.add_argument("--variants", default="none,ccr,ccs,both")
     parser.add_argument("--ccr", type=float, default=1.0, help="its weight")
     parser.add_argument("--ccs", type=float, default=0.1, help="its weight")
-    parser.add_argument("--ccr-after", type=int, default=0, help="batches without it")
-    parser.add_argument("--ccs-after", type=int, default=0, help="batches without it")
     parser.add_argument("--at-once", type=int, default=2)
     given = parser.parse_args()
     jobs = planned(given)
@@ -74,18 +73,19 @@ def main() -> None:
     for job in jobs:
         rows.setdefault(job.label, []).append(job.metrics())
     if given.save:
-        chosen = {name: getattr(given, name) for name in ("ccr", "ccr_after", "ccs", "ccs_after")}
+        chosen = {"ccr": given.ccr, "ccs": given.ccs, "fields": by_recipe(given.recipes)}
         print(save(given.save, machine(["torch"]), {"chosen": chosen, "rows": rows}))
 
 
 def planned(given: argparse.Namespace) -> list[Job]:
     """Every recipe with every variant and seed."""
-    ccr = f"ccr={given.ccr}", f"ccr_after={given.ccr_after}"
-    ccs = f"ccs={given.ccs}", f"ccs_after={given.ccs_after}"
-    fields = {"none": (), "ccr": ccr, "ccs": ccs, "both": ccr + ccs}
-    shared = tuple(change for change in given.recipes if "=" in change)
+    ccr, ccs = f"ccr={given.ccr}", f"ccs={given.ccs}"
+    weights = {"none": (), "ccr": (ccr,), "ccs": (ccs,), "both": (ccr, ccs)}
+    recipes = by_recipe(given.recipes)
+    seeds = [int(number) for number in given.seeds.split(",")]
+    seeds = seeds * len(recipes) if len(seeds) == 1 else seeds
     jobs = []
-    for recipe in (name for name in given.recipes if "=" not in name):
+    for (recipe, fields), count in zip(recipes.items(), seeds, strict=True):
         kind = recipe.split("-")[1]
         variants = ["none"] if kind == "mdan" else given.variants.split(",")
         jobs += [
@@ -93,12 +93,30 @@ def planned(given: argparse.Namespace) -> list[Job]:
                 KINDS[kind] + ROWS[variant],
                 given.out / f"{recipe}-{variant}-{seed}",
                 recipe,
-                (*shared, *fields[variant], f"training.seed={seed}"),
+                (*fields, *weights[variant], f"training.seed={seed}"),
             )
             for variant in variants
-            for seed in range(given.seeds)
+            for seed in range(count)
         ]
     return jobs
+
+
+def by_recipe(words: list[str]) -> dict[str, tuple[str, ...]]:
+    """For each recipe what is changed in it.
+
+    >>> by_recipe(["epochs=2", "matching-scan-scenes", "matching-bfan-scenes", "ccr_margin=0.1"])
+    {'matching-scan-scenes': ('epochs=2',), 'matching-bfan-scenes': ('epochs=2', 'ccr_margin=0.1')}
+    """
+    shared: tuple[str, ...] = ()
+    fields: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        if "=" not in word:
+            fields[word] = shared
+        elif fields:
+            fields[next(reversed(fields))] += (word,)
+        else:
+            shared += (word,)
+    return fields
 
 
 if __name__ == "__main__":
