@@ -82,7 +82,7 @@ def main() -> None:
     path = options.out / "mechanisms.png"
     draw(scores, maps, path)
     print(f"picture: {path}")
-    print("This shows the mechanisms alone; training and comparing models on embedded data joins `make demo` later.")
+    print("This shows the mechanisms alone; `make demo` trains models with them and compares where they look.")
 
 
 if __name__ == "__main__":

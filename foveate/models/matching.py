@@ -235,9 +235,10 @@ class FragmentMatcher(nn.Module):
         seen = self.image(pictures)
         return Fragments(self.features(self.feature_dropout(seen.values)), seen.mask, seen.grid).unit()
 
-    def embed_text(self, tokens: Tensor, mask: Tensor) -> Fragments:
-        """The words of sentences (C, T), as (C, T, D) of length one."""
-        return Fragments(self.dropout(self.text(tokens, mask).states), mask).unit()
+    def embed_text(self, tokens: Tensor, mask: Tensor, *, dropout: bool = True) -> Fragments:
+        """The words of sentences (C, T), as (C, T, D) of length one; on request without dropout in training too."""
+        states = self.text(tokens, mask).states
+        return Fragments(self.dropout(states) if dropout else states, mask).unit()
 
     def forward(self, pictures: ImageFeatures | Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
         """Scores (I, C) of every picture with every sentence."""

@@ -25,9 +25,9 @@ from foveate.train import SGD, Adam, AdamW, Cosine, Steps, Training
 def vqa_mcan_scenes() -> Recipe:
     """A tiny MCAN on Scenes, on an encoder that knows things but no questions, shown where to look (`guidance=1`).
 
-    92.2 % on val with softmax, seed 0 (yes/no 86, number 90, other 97; of the kinds only "relation", 61 %, and "same",
-    65 %, are not learnt), JS to the true regions 0.26 bits on 14x14 where a uniform map has 0.82; about six minutes of
-    one free core. Without guidance (`guidance=0`) it learns several times more slowly, and looks where it likes.
+    92.2 % on val with softmax, seed 0 (yes/no 86, number 90, other 97; of the kinds only "relation", 65 %, and "same",
+    63 %, are not learnt), JS to the true regions 0.26 bits on 14x14 where a uniform map has 0.82; about ten minutes of
+    one core. Without guidance (`guidance=0`) it learns several times more slowly, and looks where it likes.
 
     foveate train vqa-mcan-scenes
     """

@@ -148,36 +148,40 @@ class Matching(Task):
     def loss(self, model: nn.Module, batch: MatchingBatch) -> Loss:
         """Ranking, and the constraints on attention that are chosen: (9) of Chen et al. 2021."""
         settings = self.settings
-        if settings.forget:
-            batch = replace(batch, tokens=forget(batch.tokens, settings.forget))
-        images, texts = self.embed(model, batch)
-        scorer = cast(Scorer, model.scorer)
+        read = replace(batch, tokens=forget(batch.tokens, settings.forget)) if settings.forget else batch
+        images, texts = self.embed(model, read)
         seen = cast(Tensor, model.batches)
         begin = settings.easy_batches, settings.ccr_after, settings.ccs_after
         batches = int(seen) if any(begin) else 0  # reading it waits for the device
-        negatives = settings.easy if batches < settings.easy_batches else settings.negatives
-        ccr = settings.ccr if batches >= settings.ccr_after else 0.0
-        ccs = settings.ccs if batches >= settings.ccs_after else 0.0
-        parts = {
-            "ranking": ranking_hinge(
-                scorer(images, texts),
-                batch.owner,
-                margin=settings.margin,
-                negatives=negatives,
-                softness=settings.softness,
-            )
-        }
-        looks = scorer.cross(images.take(batch.owner), texts) if ccr or ccs else ()
-        if ccr:
-            parts["ccr"] = resourcing(looks, scorer.aggregate, settings.ccr_margin)  # type: ignore[arg-type]
-        if ccs:
-            again = partial(_states, model, batch.mask)
-            parts["ccs"] = swapping(looks, again, batch.tokens, batch.owner, settings.ccs_margin)
-        weights = {"ranking": 1.0, "ccr": ccr, "ccs": ccs}
+        ranking = ranking_hinge(
+            cast(Scorer, model.scorer)(images, texts),
+            batch.owner,
+            margin=settings.margin,
+            negatives=settings.easy if batches < settings.easy_batches else settings.negatives,
+            softness=settings.softness,
+        )
+        parts = {"ranking": ranking, **self._constrain(model, images, texts, read, batch.tokens, batches)}
+        weights = {"ranking": 1.0, "ccr": settings.ccr, "ccs": settings.ccs}
         total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
         with torch.no_grad():
             seen += 1
         return Loss(total, len(batch.owner), parts)
+
+    def _constrain(
+        self, model: nn.Module, images: Fragments, texts: Fragments, batch: MatchingBatch, said: Tensor, batches: int
+    ) -> dict[str, Tensor]:
+        """CCR and CCS if they have a weight: zero until they begin, so that all batches have the same parts."""
+        settings, scorer = self.settings, cast(Scorer, model.scorer)
+        begins = {"ccr": settings.ccr_after, "ccs": settings.ccs_after}
+        parts = {name: images.values.new_zeros(()) for name in begins if getattr(settings, name)}
+        begun = [name for name in parts if batches >= begins[name]]
+        looks = scorer.cross(images.take(batch.owner), texts) if begun else ()
+        if "ccr" in begun:
+            parts["ccr"] = resourcing(looks, scorer.aggregate, settings.ccr_margin)  # type: ignore[arg-type]
+        if "ccs" in begun:
+            again = partial(_states, model, batch.mask)
+            parts["ccs"] = swapping(looks, again, batch.tokens, batch.owner, settings.ccs_margin, said=said)
+        return parts
 
     def predict(self, model: nn.Module, batch: MatchingBatch) -> MatchingPrediction:
         """The pictures and captions in the model's space, and where the words look in their own picture."""
@@ -203,8 +207,8 @@ class Matching(Task):
 
 
 def _states(model: nn.Module, mask: Tensor, tokens: Tensor) -> Tensor:
-    """(C, T, D) of words (C, T)."""
-    return cast(Fragments, model.embed_text(tokens, mask)).values  # type: ignore[operator]
+    """(C, T, D) of words (C, T), without dropout."""
+    return cast(Fragments, model.embed_text(tokens, mask, dropout=False)).values  # type: ignore[operator]
 
 
 def _attended(scorer: Scorer, images: Fragments, texts: Fragments, owner: Tensor) -> Tensor:

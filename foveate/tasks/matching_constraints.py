@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -34,13 +34,21 @@ def resourcing(looks: Sequence[CrossLook], aggregate: Aggregate, margin: float) 
     return torch.stack(losses).sum()
 
 
-def swapping(looks: Sequence[CrossLook], encode: Encode, tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
+def swapping(
+    looks: Sequence[CrossLook],
+    encode: Encode,
+    tokens: Tensor,
+    owner: Tensor,
+    margin: float,
+    *,
+    said: Tensor | None = None,
+) -> Tensor:
     """CCS of pairs that belong together, one drawn word a pair; see `content_swapping`.
 
     A word of each caption is drawn by how much it tells, log(P / captions that have it): "there" and "is" have nothing
     of their own to look at. In its place comes the most different word that was drawn for another picture and that no
-    caption of its own picture has, and the caption is read again: the rest of the sentence is the same, so that only
-    the word itself can make the difference.
+    caption of its own picture in the batch has. The caption is read as it is and with that word, both without dropout:
+    the rest of the sentence is the same, so that only the word itself can make the difference.
 
     Where words look, what the drawn word read must be more relevant to it than to the word in its place. Where
     locations look, the one that attends to the drawn word most must find more relevant what it read than the same with
@@ -48,24 +56,32 @@ def swapping(looks: Sequence[CrossLook], encode: Encode, tokens: Tensor, owner: 
 
     Args:
         looks: of P pairs.
-        encode: from (P, T) words to their states (P, T, D).
-        tokens: (P, T) the words of the captions; marks are not drawn.
+        encode: from (P, T) words to their states (P, T, D), the same each time.
+        tokens: (P, T) the words of the captions as they were read; marks and unknown words are not drawn.
         owner: (P,) their pictures.
         margin: γ₃.
+        said: (P, T) the words of the captions, also those that were read as unknown; None for `tokens`.
 
     Reference: Chen et al. 2021, eq. 8 and §4.1.
     """
     rows, drawn, some = draw(told(tokens).where(tokens >= len(SPECIAL), 0))
     texts = looks[0].queries if looks[0].by_words else looks[0].keys
     words, states = tokens[rows, drawn], texts.values[rows, drawn]
-    swaps = choose_swaps(states[some], words[some], owner[some], tokens[some])
+    swaps = choose_swaps(states[some], words[some], owner[some], (tokens if said is None else said)[some])
     changed = tokens.clone()
     changed[rows[some], drawn[some]] = words[some][swaps.index]
-    others = encode(changed)[rows, drawn]
+    pair = Pair(encode(tokens)[rows, drawn], encode(changed)[rows, drawn])
     found = some.clone()
     found[some] = swaps.found
-    losses = [(_by_words if look.by_words else _by_locations)(look, drawn, others, found, margin) for look in looks]
+    losses = [(_by_words if look.by_words else _by_locations)(look, drawn, pair, found, margin) for look in looks]
     return torch.stack(losses).sum()
+
+
+class Pair(NamedTuple):
+    """The states (P, D) of the drawn words, and of those in their place."""
+
+    own: Tensor
+    other: Tensor
 
 
 def told(tokens: Tensor) -> Tensor:
@@ -80,20 +96,19 @@ def told(tokens: Tensor) -> Tensor:
     return (len(tokens) / captions[tokens]).log()
 
 
-def _by_words(look: CrossLook, drawn: Tensor, others: Tensor, found: Tensor, margin: float) -> Tensor:
+def _by_words(look: CrossLook, drawn: Tensor, pair: Pair, found: Tensor, margin: float) -> Tensor:
     rows = torch.arange(len(drawn), device=drawn.device)
     read = (look.weights[rows, drawn][:, None] @ look.keys.values)[:, 0]
-    own, swapped = cosine(look.queries.values[rows, drawn], read), cosine(others, read)
-    return content_swapping(own, swapped, found, margin=margin)
+    return content_swapping(cosine(pair.own, read), cosine(pair.other, read), found, margin=margin)
 
 
-def _by_locations(look: CrossLook, drawn: Tensor, others: Tensor, found: Tensor, margin: float) -> Tensor:
+def _by_locations(look: CrossLook, drawn: Tensor, pair: Pair, found: Tensor, margin: float) -> Tensor:
     rows = torch.arange(len(drawn), device=drawn.device)
     place = look.weights.detach()[rows, :, drawn].where(look.queries.counts(), -1.0).argmax(-1)
     location, weights = look.queries.values[rows, place], look.weights[rows, place]
     read = (weights[:, None] @ look.keys.values)[:, 0]
     weight = weights[rows, drawn]
-    changed = read + weight[:, None] * (others - look.keys.values[rows, drawn])
+    changed = read + weight[:, None] * (pair.other - pair.own)
     own, swapped = cosine(location, read), cosine(location, changed)
     return content_swapping(own, swapped, found & (weight > 0), margin=margin)
 

@@ -151,8 +151,23 @@ def test_the_constraints_can_begin_later(scenes: Matching) -> None:
     task = replace(scenes, settings=replace(SMALL, ccr=1.0, ccr_after=1, ccs=1.0, ccs_after=2))
     torch.manual_seed(0)
     model, batch = task.build_model(), batch_of(task)
-    parts = [set(task.loss(model, batch).parts) for _ in range(3)]
-    assert parts == [{"ranking"}, {"ranking", "ccr"}, {"ranking", "ccr", "ccs"}]
+    parts = [task.loss(model, batch).parts for _ in range(3)]
+    assert all(set(part) == {"ranking", "ccr", "ccs"} for part in parts)  # alike, so that batches can be joined
+    assert [(part["ccr"].item() > 0, part["ccs"].item() > 0) for part in parts] == [
+        (False, False),
+        (True, False),
+        (True, True),
+    ]
+
+
+def test_swapped_captions_are_read_without_dropout(scenes: Matching) -> None:
+    torch.manual_seed(0)
+    model = replace(scenes, settings=replace(SMALL, model=replace(SMALL.model, dropout=0.5))).build_model()
+    batch = batch_of(scenes)
+    again = [model.embed_text(batch.tokens, batch.mask, dropout=False).values for _ in range(2)]
+    torch.testing.assert_close(again[0], again[1])
+    torch.testing.assert_close(again[0], model.eval().embed_text(batch.tokens, batch.mask).values)
+    assert not torch.equal(again[0], model.train().embed_text(batch.tokens, batch.mask).values)
 
 
 def test_forgotten_words_are_read_as_unknown_in_training_alone(scenes: Matching) -> None:
@@ -250,10 +265,20 @@ def test_swapping_swaps_the_drawn_word_in_its_own_sentence() -> None:
         for p, t in enumerate(drawn):
             if found[p]:
                 read = look.weights[p, t] @ look.keys.values[p]
-                own = torch.cosine_similarity(look.queries.values[p, t], read, dim=0)
+                own = torch.cosine_similarity(reread(TOKENS)[p, t], read, dim=0)
                 slow = slow + (torch.cosine_similarity(others[p], read, dim=0) - own + 1).clamp(0)
         torch.testing.assert_close(ours, slow)
     assert not all(said)  # word 10 is never swapped for one of the first caption, which has it
+
+
+def test_a_forgotten_word_is_still_said_of_its_picture() -> None:
+    (look,) = looks_of(SCAN(soft()))
+    tokens = torch.tensor([[2, 7, UNKNOWN, 3, 0], [2, 10, 3, 0, 0], [2, UNKNOWN, UNKNOWN, 3, 0]])
+    free = swapping((look,), reread, tokens, OWNER, 2.0)
+    kept = swapping((look,), reread, tokens, OWNER, 2.0, said=TOKENS)  # the first caption has word 10
+    second = swapping((look,), reread, tokens, OWNER, 2.0, said=tokens.index_fill(0, torch.tensor(0), 10))
+    assert 0 < kept < free
+    torch.testing.assert_close(kept, second)
 
 
 def test_swapping_changes_a_word_of_what_a_location_reads() -> None:
@@ -269,7 +294,7 @@ def test_swapping_changes_a_word_of_what_a_location_reads() -> None:
             n = max(locations, key=lambda n, p=p, t=t: look.weights[p, n, t].item())
             q, words = look.queries.values[p, n], look.keys.values[p].clone()
             own = torch.cosine_similarity(q, look.weights[p, n] @ words, dim=0)
-            words[t] = others[p]
+            words[t] += others[p] - reread(TOKENS)[p, t]
             slow = slow + (torch.cosine_similarity(q, look.weights[p, n] @ words, dim=0) - own + 1).clamp(0)
     assert slow > 0
     torch.testing.assert_close(ours, slow)
