@@ -84,6 +84,11 @@ def planned(given: argparse.Namespace) -> list[Job]:
     recipes = by_recipe(given.recipes)
     seeds = [int(number) for number in given.seeds.split(",")]
     seeds = seeds * len(recipes) if len(seeds) == 1 else seeds
+    if len(seeds) != len(recipes) or len({recipe.split("-")[1] for recipe in recipes}) < len(recipes):
+        raise SystemExit(
+            f"constraints: expected recipes of different models and a number of seeds for each, got {list(recipes)} and "
+            f"{given.seeds}; make a table for each data set"
+        )
     jobs = []
     for (recipe, fields), count in zip(recipes.items(), seeds, strict=True):
         kind = recipe.split("-")[1]
@@ -111,6 +116,8 @@ def by_recipe(words: list[str]) -> dict[str, tuple[str, ...]]:
     fields: dict[str, tuple[str, ...]] = {}
     for word in words:
         if "=" not in word:
+            if word in fields:
+                raise SystemExit(f"constraints: expected every recipe once, got {word} again; leave one out")
             fields[word] = shared
         elif fields:
             fields[next(reversed(fields))] += (word,)

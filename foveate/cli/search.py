@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +98,7 @@ def _over_words(seen: Attended) -> Attended:
 
 def _picture(query: str) -> str | None:
     """The path when the query is a picture; DataError when it looks like one that is not there."""
-    if Path(query).is_file():
+    if os.path.isfile(query):  # a text may be too long for a path, which Path.is_file does not forgive
         return query
     if Path(query).suffix.lower() in PICTURE_SUFFIXES:
         raise DataError(f"search: expected a text or a picture that is there, got {query!r}; check the path")

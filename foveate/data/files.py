@@ -57,7 +57,7 @@ def read_json(where: str, path: Path, source: str, *, shorten: Callable[[dict[st
         raise DataError(f"{where}: expected the file {path}, got {reason}; {source}") from None
     try:
         return json.loads(text, object_hook=shorten)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{where}: expected JSON in {path}, got {error} (the file has {len(text)} characters); "
             f"it may be cut short, fetch it again: {source}"

@@ -72,7 +72,9 @@ def split_sources(scores: Tensor, keys: Tensor, attended: Tensor, mask: Tensor |
     """
     _check_scores("split_sources", scores, keys)
     check_mask("split_sources", attended, scores.shape)
-    counts = torch.ones_like(attended) if mask is None else mask[:, None].expand_as(attended)
+    if mask is not None:
+        check_mask("split_sources", mask, keys.shape[:2])
+    counts = torch.ones_like(attended) if mask is None else mask[..., None, :].expand_as(attended)
     groups = attended & counts, ~attended & counts
     contexts = [softmax(scores, mask=group) @ keys for group in groups]
     return Sources(contexts[0], contexts[1], groups[0].any(-1) & groups[1].any(-1))

@@ -66,7 +66,7 @@ def _hardest(excess: Tensor, allowed: Tensor, softness: float) -> Tensor:
         return excess.sum()
     found = excess.detach().where(allowed, -torch.inf).max(1)
     picked = excess.gather(1, found.indices[:, None])[:, 0]
-    return picked.where(found.values > 0, 0).sum()
+    return picked.where(~(found.values <= 0), 0).sum()  # NaN stays
 
 
 def _random(excess: Tensor, allowed: Tensor, softness: float) -> Tensor:

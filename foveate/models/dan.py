@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.attention import Attended, Grid
+from foveate.checks import check_number
 from foveate.encoders import TextEncoder
 from foveate.encoders.images import ImageFeatures
 from foveate.models.answering import Answered, ImageEncoder, Reading, of_questions
@@ -59,6 +60,7 @@ class ReasoningDAN(nn.Module):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
+        check_number("ReasoningDAN", "steps", steps, least=1, advice="2 in the paper")
         D = text.dim
         self.text, self.image = text, image
         self.dropout = nn.Dropout(dropout)

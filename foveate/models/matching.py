@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from foveate.attention import Attended, Grid
 from foveate.checks import check_floating, check_mask, check_number, check_shape
 from foveate.encoders import TextEncoder
 from foveate.encoders.images import ImageFeatures
+from foveate.errors import ShapeError
 from foveate.models.answering import ImageEncoder
 from foveate.ops.precision import at_least_float32
 
@@ -61,6 +63,10 @@ class Fragments:
         mask = None if self.mask is None else self.mask[index]
         grid = self.grid[index] if isinstance(self.grid, Tensor) else self.grid
         return Fragments(self.values[index], mask, grid)
+
+    def at_least_float32(self) -> Fragments:
+        """The same in float32 where they come in half precision."""
+        return Fragments(at_least_float32(self.values), self.mask, self.grid)
 
     def unit(self) -> Fragments:
         """The same with every fragment of length one, or zero."""
@@ -140,13 +146,12 @@ class Scorer(nn.Module, ABC):
     def forward(self, images: Fragments, texts: Fragments) -> Tensor:
         """Scores (I, C) of pictures (I, N, D) with sentences (C, T, D); zero for a sentence without words.
 
-        Half precision is computed in float32, also under autocast.
+        Half precision is computed, and the scores are, in float32, also under autocast.
         """
-        _check(type(self).__name__, images, texts)
-        seen, read = at_least_float32(images.values), at_least_float32(texts.values)
-        with torch.autocast(seen.device.type, enabled=False):
-            scores = _Scores.apply(self, images.grid, seen, images.mask, read, texts.mask)
-        return scores.to(images.values.dtype)
+        check_fragments(type(self).__name__, images, texts)
+        seen, read = images.at_least_float32(), texts.at_least_float32()
+        with torch.autocast(seen.values.device.type, enabled=False):
+            return _Scores.apply(self, seen.grid, seen.values, seen.mask, read.values, read.mask)
 
     @abstractmethod
     def score(self, images: Fragments, texts: Fragments, *, paired: bool) -> Tensor:
@@ -164,14 +169,13 @@ class Scorer(nn.Module, ABC):
 
         A model whose words are looked at, and do not look, raises ValueError.
         """
-        _check(type(self).__name__, images, texts)
         seen = next((look for look in self.cross(images, texts) if look.by_words), None)
         if seen is None:
             raise ValueError(
                 f"{type(self).__name__}: expected words that look at pictures, got pictures that look at words; "
                 'use direction="t2i"'
             )
-        return Attended(seen.weights @ images.values, seen.weights, None, images.grid, images.mask)
+        return Attended(seen.weights @ seen.keys.values, seen.weights, None, images.grid, images.mask)
 
     def extra_repr(self) -> str:
         """The budget, for print."""
@@ -317,12 +321,20 @@ def _leaf(part: Fragments) -> Fragments:
     return Fragments(part.values.detach().requires_grad_(), part.mask, part.grid)
 
 
-def _check(where: str, images: Fragments, texts: Fragments) -> None:
+def check_fragments(where: str, images: Fragments, texts: Fragments, *, paired: bool = False) -> None:
+    """Refuse fragments that do not fit each other, their mask or their grid, or, paired, of another number."""
     for name, part, letters in (("images", images, "(I, N, D)"), ("texts", texts, "(C, T, D)")):
         check_floating(where, name, part.values)
-        check_shape(where, name, part.values, (None, None, images.values.shape[-1]), letters)
+        count = len(images) if paired else None
+        check_shape(where, name, part.values, (count, None, images.values.shape[-1]), letters)
         if part.mask is not None:
             check_mask(where, part.mask, part.values.shape[:2])
+            check_shape(where, f"mask of {name}", part.mask, tuple(part.values.shape[:2]), letters.replace(", D", ""))
+    if texts.mask is not None and bool((texts.mask[:, 1:] & ~texts.mask[:, :-1]).any()):
+        raise ShapeError(f"{where}: expected padding at the end only, got a word after a masked one; move the padding")
+    N = images.values.shape[1]
+    if isinstance(images.grid, tuple) and math.prod(images.grid) != N:
+        raise ShapeError(f"{where}: expected {math.prod(images.grid)} locations on a grid {images.grid}, got {N}")
 
 
 def _lengths(texts: Fragments) -> Tensor:

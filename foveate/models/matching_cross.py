@@ -45,7 +45,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class LogSumExp:
-    """`log Σ_q exp(λ r_q) / λ`: between the sum and the largest; zero when no query counts.
+    """`log Σ_q exp(λ r_q) / λ`: the largest and a little for every other one near it; zero when no query counts.
 
     >>> round(LogSumExp(6.0)(torch.tensor([0.0, 1.0])).item(), 4)
     1.0004

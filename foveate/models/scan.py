@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
-from foveate.models.matching import BUDGET, CrossLook, Fragments, Scorer
+from foveate.models.matching import BUDGET, CrossLook, Fragments, Scorer, check_fragments
 from foveate.models.matching_cross import Aggregate, CrossAttention, LogSumExp
 
 Direction = Literal["t2i", "i2t"]
@@ -86,10 +87,13 @@ def by_locations(
 
 
 def cross_look(attention: CrossAttention, images: Fragments, texts: Fragments, *, words: bool) -> CrossLook:
-    """How the words of P sentences look at their P pictures, or the locations at the words."""
-    queries, keys = (texts, images) if words else (images, texts)
-    cosines = (queries.values @ keys.values.mT)[:, None]
-    scores = attention.scores(cosines, queries.mask)
-    weights = attention.weigh(scores, keys.grid, keys.mask)
-    attended = attention.attended(weights, keys.mask)
+    """How the words of P sentences look at their P pictures, or the locations at the words; at least in float32."""
+    check_fragments("cross_look", images, texts, paired=True)
+    seen, read = images.at_least_float32(), texts.at_least_float32()
+    queries, keys = (read, seen) if words else (seen, read)
+    with torch.autocast(seen.values.device.type, enabled=False):
+        cosines = (queries.values @ keys.values.mT)[:, None]
+        scores = attention.scores(cosines, queries.mask)
+        weights = attention.weigh(scores, keys.grid, keys.mask)
+        attended = attention.attended(weights, keys.mask)
     return CrossLook(queries, keys, scores[:, 0], weights[:, 0], attended[:, 0], by_words=words)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -67,8 +67,8 @@ def build_index(
         batch_size: items embedded at a time. At most 256 of them are lost by a kill.
         progress: draw a bar.
 
-    Pictures that cannot be read are left out and told in `Built.skipped`; if nothing is left and there is no index
-    yet, DataError.
+    Pictures that cannot be read, texts without a word and names that are no text are left out and told in
+    `Built.skipped`; if nothing is left and there is no index yet, DataError.
     """
     check_number("build_index", "batch_size", batch_size, least=1, advice="32 is a good start")
     index = Index(folder) if (Path(folder) / MANIFEST).is_file() else None
@@ -139,10 +139,9 @@ def _embedded(
     vectors: list[Tensor] = []
     with tqdm(total=len(items), unit=kind.removesuffix("s"), desc="index", disable=None if progress else True) as bar:
         for batch in _batches(items, batch_size):
-            readable, read = _read(batch, kind, skipped)
-            if readable:
-                embed = embedder.embed_image if kind == "images" else embedder.embed_text
-                vectors.append(as_vectors(embed(read)))
+            embed = embedder.embed_image if kind == "images" else embedder.embed_text
+            for readable, made in _embed(embed, *_read(batch, kind, skipped), skipped):
+                vectors.append(as_vectors(made))
                 names += readable
             bar.update(len(batch))
             if len(names) >= SAVED:
@@ -152,14 +151,47 @@ def _embedded(
         yield names, torch.cat(vectors)
 
 
+Made: TypeAlias = "Tensor | Fragments"
+
+
+def _embed(
+    embed: Callable[[list[Any]], Made], names: list[str], read: list[Any], skipped: dict[str, str]
+) -> Iterator[tuple[list[str], Made]]:
+    """A batch embedded; where that is refused each by itself, and what is refused alone is left out and told."""
+    if not names:
+        return
+    try:
+        made = embed(read)
+    except DataError as error:
+        if len(names) == 1:
+            skipped[names[0]] = str(error)
+            return
+        for name, one in zip(names, read, strict=True):
+            yield from _embed(embed, [name], [one], skipped)
+    else:
+        yield names, made
+
+
 def _read(batch: Sequence[str], kind: str, skipped: dict[str, str]) -> tuple[list[str], list[Any]]:
     """What of a batch can be read, and what it is; texts are themselves."""
+    batch = [name for name in batch if _is_text(name, skipped)]
     if kind == "texts":
-        return list(batch), list(batch)
+        return batch, list(batch)
     pictures = {name: _picture(name) for name in batch}
     skipped.update({name: str(one) for name, one in pictures.items() if isinstance(one, DataError)})
     readable = [name for name in batch if name not in skipped]
     return readable, [pictures[name] for name in readable]
+
+
+def _is_text(name: str, skipped: dict[str, str]) -> bool:
+    """True for a name that can be written down; old file systems have others."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        shown = name.encode(errors="backslashreplace").decode()
+        skipped[shown] = f"index: expected a name in UTF-8, got {shown}; rename it"
+        return False
+    return True
 
 
 def _picture(path: str) -> np.ndarray | DataError:

@@ -108,9 +108,10 @@ def _match(reranker: Matcher, names: list[str], pair: Pairing) -> Tensor:
     """One score a name, a few pictures or texts at a time."""
     parts = [reranker.match(*pair(names[start : start + BATCH])) for start in range(0, len(names), BATCH)]
     scores = torch.cat([part.detach().float().cpu().flatten() for part in parts]) if parts else torch.zeros(0)
-    if len(scores) != len(names) or bool(scores.isnan().any()):
+    broken = int(scores.isnan().sum())
+    if len(scores) != len(names) or broken:
         raise DataError(
-            f"search: expected one score for each of {len(names)} candidates, got {len(scores)} or NaN; "
+            f"search: expected one score for each of {len(names)} candidates, got {len(scores)}, {broken} of them NaN; "
             "check the run that re-ranks"
         )
     return scores

@@ -259,6 +259,8 @@ def _read_manifest(path: Path) -> tuple[IndexDescription, list[Part]]:
     for part in parts:
         if not _PART_NAME.fullmatch(part.file) or part.rows < 1:
             raise damaged(path, f"a part called {part.file!r} with {part.rows} vectors")
+    if len({part.file for part in parts}) < len(parts):
+        raise damaged(path, "a part that is named twice")
     return description, parts
 
 

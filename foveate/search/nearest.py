@@ -113,9 +113,10 @@ class FaissIndex:
         faiss = optional("FaissIndex", "faiss", extra="search")
         if len(vectors) == 0:
             raise DataError("FaissIndex: expected at least one vector, got none; add some to the index first")
-        wanted = min(len(vectors), lists or max(1, round(4 * math.sqrt(len(vectors)))))
+        usual = max(1, round(4 * math.sqrt(len(vectors))))
         check_number("FaissIndex", "probes", probes, least=1, advice="more is slower and nearer to exact")
-        check_number("FaissIndex", "lists", wanted, least=1, advice="leave it out for about 4√N")
+        check_number("FaissIndex", "lists", usual if lists is None else lists, least=1, advice="leave it out for 4√N")
+        wanted = min(len(vectors), usual if lists is None else lists)
         self.dim, self._count = vectors.dim, len(vectors)
         centres = faiss.IndexFlatIP(vectors.dim)
         self._index: Any = faiss.IndexIVFScalarQuantizer(
@@ -144,7 +145,10 @@ def _search(vectors: Vectors, queries: Tensor, top: int, rows: int) -> Tensor:
     room = torch.empty(rows, vectors.dim)
     for start, block in vectors.blocks(rows):
         values = room[: len(block)].copy_(block)
-        keys = _pack(queries @ values.T, start)
+        scores = queries @ values.T
+        if not bool(scores.isfinite().all()):
+            raise _not_finite(values, start)
+        keys = _pack(scores, start)
         best = torch.cat([best, keys], 1)
         best = best.topk(min(top, best.shape[1])).values
     return best
@@ -155,14 +159,21 @@ def _pack(scores: Tensor, start: int) -> Tensor:
 
     The bits of a float, those below the sign turned over where it is negative, are in the order of the numbers.
     """
-    if not bool(scores.isfinite().all()):
-        raise DataError(
-            f"nearest: expected finite vectors, got others among {start} to {start + scores.shape[1] - 1}; "
-            "the index is damaged or its encoder is: write it again"
-        )
     bits = (scores + 0.0).view(torch.int32)  # -0 becomes 0
     ordered = (bits ^ ((bits >> 31) & _LOW)).long()
     return (ordered << 32) | (_MOST - torch.arange(start, start + scores.shape[1]))
+
+
+def _not_finite(values: Tensor, start: int) -> Exception:
+    """The error for products that are not finite: of the vectors, or of queries too large for them."""
+    if bool(values.isfinite().all()):
+        return ValueError(
+            "nearest: expected inner products below 3e38, got larger ones; bring queries and vectors to length one"
+        )
+    return DataError(
+        f"nearest: expected finite vectors, got others among {start} to {start + len(values) - 1}; "
+        "the index is damaged or its encoder is: write it again"
+    )
 
 
 def _unpack(keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -191,4 +202,6 @@ def _check_queries(where: str, vectors: Any, queries: Tensor, top: int) -> Tenso
     queries = queries.detach().float().cpu().contiguous()
     if bool(queries.isnan().any()):
         raise_nan(where, "queries", queries)
+    if bool(queries.isinf().any()):
+        raise ValueError(f"{where}: expected finite queries, got infinite ones; look at the run that embeds them")
     return queries

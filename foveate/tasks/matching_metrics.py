@@ -63,14 +63,21 @@ class MatchingMetrics(Metrics):
             }
         )
         if prediction.attended is not None:
-            self._ground(prediction.attended.cpu(), batch.captions, [prediction.locations[i] for i in batch.owner])
+            read = (batch.mask.sum(-1) - 2 * self.first).tolist()  # a model that reads marks reads two
+            places = [prediction.locations[i] for i in batch.owner]
+            self._ground(prediction.attended.cpu(), read, batch.captions, places)
 
-    def _ground(self, attended: Tensor, captions: Sequence[Caption], places: Sequence[Locations | None]) -> None:
-        for own, caption, locations in zip(attended, captions, places, strict=True):
+    def _ground(
+        self,
+        attended: Tensor,
+        read: Sequence[int],
+        captions: Sequence[Caption],
+        places: Sequence[Locations | None],
+    ) -> None:
+        for own, words, caption, locations in zip(attended, read, captions, places, strict=True):
             if locations is not None and any(phrase.boxes for phrase in caption.phrases):
                 N = len(locations) if isinstance(locations, Tensor) else locations[0] * locations[1]
-                read = own[self.first : self.first + len(caption.tokens), :N]
-                self.grounding.update(read, caption.phrases, locations)
+                self.grounding.update(own[self.first : self.first + words, :N], caption.phrases, locations)
 
     def state(self) -> dict[str, Any]:
         return {"batches": self.batches, "grounding": self.grounding.state()}

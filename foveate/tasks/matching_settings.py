@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from torch import nn
 
@@ -16,6 +17,7 @@ from foveate.metrics.grounding import Attending
 from foveate.models import BFAN, SCAN, FragmentMatcher, InnerProduct, LogSumExp, MatchingDAN, Mean, Scorer
 from foveate.models.answering import ImageEncoder
 from foveate.models.bfan import FocalType
+from foveate.models.matching_cross import Aggregate
 from foveate.models.scan import Direction
 from foveate.registry import lookup
 from foveate.tasks.attending import build_attention
@@ -23,6 +25,9 @@ from foveate.tasks.examples import check_data
 from foveate.tasks.pictures import Conv, Images
 
 Directions = Literal["average", "concatenate"]
+
+# From the factor of the log-sum-exp to how the numbers of the queries become one.
+AGGREGATES: Mapping[str, Callable[[float], Aggregate]] = MappingProxyType({"lse": LogSumExp, "mean": lambda _: Mean()})
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,13 @@ class Scan:
     lse: float = 6.0
     feature_dropout: float | None = None
 
+    def __post_init__(self) -> None:
+        lookup("aggregate", self.aggregate, AGGREGATES)
+        _check_size(self)
+
     def scorer(self, attend: nn.Module) -> Scorer:
         """What scores fragments; it has no weights."""
-        aggregate = LogSumExp(self.lse) if self.aggregate == "lse" else Mean()
+        aggregate = AGGREGATES[self.aggregate](self.lse)
         return SCAN(attend, direction=self.direction, temperature=self.temperature, aggregate=aggregate)
 
     def build(self, words: int, word_dim: int, image: ImageEncoder, attend: nn.Module) -> nn.Module:
@@ -75,6 +84,7 @@ class Bfan:
 
     def __post_init__(self) -> None:
         lookup("mechanism", self.word_mechanism, MECHANISMS)
+        _check_size(self)
 
     def scorer(self, attend: nn.Module) -> Scorer:
         """What scores fragments; it has no weights."""
@@ -108,6 +118,12 @@ class Mdan:
         """The network, for so many words."""
         text = TextEncoder(words, word_dim=word_dim, hidden=self.hidden, directions="sum")
         return MatchingDAN(text, image, attend, mechanism(self.word_mechanism), steps=self.steps, dropout=self.dropout)
+
+
+def _check_size(chosen: Scan | Bfan) -> None:
+    lookup("directions", chosen.directions, dict.fromkeys(get_args(Directions)))
+    if chosen.directions == "concatenate" and chosen.hidden % 2:
+        raise ValueError(f"matching: expected an even hidden to concatenate two halves, got {chosen.hidden}; add one")
 
 
 def _matcher(chosen: Scan | Bfan, words: int, word_dim: int, image: ImageEncoder, attend: nn.Module) -> nn.Module:

@@ -49,6 +49,12 @@ def test_soft_is_its_definition_and_nears_the_hardest() -> None:
     assert torch.autograd.gradcheck(lambda x: ranking_hinge(x, OWNER, negatives="soft", softness=0.3), s)
 
 
+@pytest.mark.parametrize("negatives", ["hardest", "random", "all", "soft"])
+def test_scores_that_are_no_numbers_are_not_hidden(negatives: str) -> None:
+    scores = torch.full((2, 2), torch.nan)
+    assert ranking_hinge(scores, torch.tensor([0, 1]), negatives=negatives).isnan()
+
+
 def test_the_gradient_of_the_hardest_is_in_few_pairs() -> None:
     torch.manual_seed(0)
     s = torch.randn(20, 20, requires_grad=True)

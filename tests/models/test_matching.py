@@ -182,14 +182,21 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     exact = [Fragments(part.values.detach().float(), part.mask, part.grid) for part in rounded]
     for scorer in (SCAN(soft()), BFAN(soft(), soft())):
         scores = scorer(*rounded)
-        assert scores.dtype == dtype
-        torch.testing.assert_close(scores, scorer(*exact).to(dtype))
+        assert scores.dtype == torch.float32
+        torch.testing.assert_close(scores, scorer(*exact))
+        pairs = [part.take(torch.tensor([0, 1, 2])) for part in (*rounded, *exact)]
+        for half, full in zip(scorer.cross(*pairs[:2]), scorer.cross(*pairs[2:]), strict=True):
+            assert torch.equal(half.attended, full.attended)
         assert all(
             g.dtype == dtype and g.isfinite().all() for g in gradients(scores, torch.ones_like(scores), *rounded)
         )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = SCAN(soft())(*exact)
+        looks = BFAN(soft(), soft()).cross(*pairs[2:])
     assert torch.equal(mixed, SCAN(soft())(*exact))
+    assert all(
+        torch.equal(a.weights, b.weights) for a, b in zip(looks, BFAN(soft(), soft()).cross(*pairs[2:]), strict=True)
+    )
 
 
 def test_two_calls_before_backward_do_not_disturb_each_other() -> None:
@@ -266,6 +273,21 @@ def test_attended_counts_the_locations_that_are_there() -> None:
     look = SCAN(soft()).cross(images, texts)[0]
     counts = images.mask.sum(-1)[:, None, None]
     assert torch.equal(look.attended, look.weights > 1 / counts)
+
+
+def test_fragments_that_do_not_fit_are_refused() -> None:
+    images, texts = unit(*fragments())
+    scan = SCAN(soft())
+    with pytest.raises(ShapeError, match=r"SCAN: expected mask of texts \(C, T\) of sizes"):
+        scan(images, Fragments(texts.values, texts.mask[:1]))
+    holes = texts.mask.clone()
+    holes[:, 0], holes[:, 1] = False, True
+    with pytest.raises(ShapeError, match="SCAN: expected padding at the end only, got a word after a masked one"):
+        scan(images, Fragments(texts.values, holes))
+    with pytest.raises(ShapeError, match=r"SCAN: expected 6 locations on a grid \(2, 3\), got 4"):
+        scan(Fragments(images.values, None, (2, 3)), texts)
+    with pytest.raises(ShapeError, match=r"cross_look: expected texts \(C, T, D\) of sizes \(2, any, 5\)"):
+        scan.look(images.take(slice(0, 2)), texts.take(slice(0, 3)))
 
 
 def test_relevance_of_a_look_is_that_of_the_score() -> None:

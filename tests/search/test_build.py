@@ -71,6 +71,32 @@ def test_texts(tmp_path: Path) -> None:
     assert build_index(tmp_path / "i", Colours(), ["green"], kind="texts").index.description.dtype == "float32"
 
 
+def test_texts_without_a_word_are_left_out_and_told(tmp_path: Path) -> None:
+    class Strict(Colours):
+        def embed_text(self, texts):
+            for text in texts:
+                if not any(letter.isalpha() for letter in text):
+                    raise DataError(f"match: expected a sentence, got {text!r}")
+            return super().embed_text(texts)
+
+    built = build_index(tmp_path / "i", Strict(), ["red", "---", "blue", "!"], kind="texts")
+    assert built.skipped == {text: f"match: expected a sentence, got {text!r}" for text in ("---", "!")}
+    assert [built.index.name(n) for n in range(2)] == ["red", "blue"]
+
+
+def test_names_that_are_no_text_are_left_out_and_told(tmp_path: Path) -> None:
+    paths = paint(tmp_path / "photos", shades=1)
+    broken = tmp_path / "photos" / "caf\udce9.png"
+    try:
+        Path(paths[0]).rename(broken)
+    except (OSError, UnicodeEncodeError):
+        pytest.skip("the file system takes no such name")
+    built = build_index(tmp_path / "i", Colours(), pictures_in(tmp_path / "photos"))
+    assert [name.isprintable() and "caf" in name for name in built.skipped] == [True]
+    assert "expected a name in UTF-8" in next(iter(built.skipped.values()))
+    assert built.added == 3
+
+
 def test_refusals(tmp_path: Path) -> None:
     paths = paint(tmp_path / "photos", shades=1)
     build_index(tmp_path / "i", Colours(), paths, weights="abc", run="runs/dan")

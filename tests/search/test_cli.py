@@ -166,6 +166,12 @@ def test_a_run_that_was_moved(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("indexed")
+def test_a_text_longer_than_any_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", "found", "a blue thing " * 60, "--top", "1"]) == 0
+    assert "blue" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

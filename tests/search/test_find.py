@@ -130,7 +130,7 @@ def test_refusals(pictures: Index) -> None:
         def match(self, images, texts):
             return torch.full((len(images), len(texts)), torch.nan)
 
-    with pytest.raises(DataError, match="search: expected one score for each of 7 candidates, got 7 or NaN; check the"):
+    with pytest.raises(DataError, match="search: expected one score for each of 7 candidates, got 7, 7 of them NaN"):
         search_by_text(pictures, "blue", Colours(), reranker=Silent(), first=7, top=3)
     with pytest.raises(ValueError, match="search: expected first >= 1, got 0; 100 is a good start"):
         search_by_text(pictures, "blue", Colours(), first=0)

@@ -207,6 +207,8 @@ def damage(folder: Path, how: str) -> None:
             content["parts"] = 3
         case "unknown kind":
             content["kind"] = "sounds"
+        case "named twice":
+            content["parts"] *= 2
         case "no mark":
             content["format"] = "other"
         case "names cut":
@@ -239,7 +241,7 @@ def _bytes(text: str) -> Tensor:
 
 DAMAGES = (
     "cut grown removed foreign empty,huge header,other rows,other dim,other type,no rows,outside,no number,no parts,"
-    "parts no list,unknown kind,no mark,names cut,ends fall,no names,more tensors"
+    "parts no list,unknown kind,no mark,names cut,ends fall,no names,more tensors,named twice"
 )
 
 

@@ -85,6 +85,10 @@ def test_refusals() -> None:
         nearest(space, torch.ones(1, 3), chunk=0)
     with pytest.raises(ValueError, match="nearest: expected queries without NaN, got 1 of 3"):
         nearest(space, torch.tensor([[1.0, torch.nan, 0.0]]))
+    with pytest.raises(ValueError, match="nearest: expected finite queries, got infinite ones; look at the run"):
+        nearest(space, torch.tensor([[1.0, torch.inf, 0.0]]))
+    with pytest.raises(ValueError, match="nearest: expected inner products below 3e38, got larger ones; bring"):
+        nearest(space, torch.full((1, 3), 2e38))
     broken = torch.ones(4, 3)
     broken[2, 1] = torch.inf
     with pytest.raises(DataError, match="nearest: expected finite vectors, got others among 2 to 2; the index is dama"):
@@ -128,6 +132,8 @@ def test_faiss_at_the_edge() -> None:
         FaissIndex(InMemory(torch.zeros(0, 3)))
     with pytest.raises(ValueError, match="FaissIndex: expected probes >= 1, got 0"):
         FaissIndex(space, probes=0)
+    with pytest.raises(ValueError, match="FaissIndex: expected lists >= 1, got 0"):
+        FaissIndex(space, lists=0)
     with pytest.raises(ShapeError, match=r"FaissIndex: expected queries \(Q, D\)"):
         FaissIndex(space).search(torch.ones(1, 2))
 

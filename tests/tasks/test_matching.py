@@ -307,6 +307,33 @@ def test_swapping_of_one_pair_or_of_marks_alone_is_nothing(scorer: SCAN | BFAN) 
     assert swapping(looks, reread, torch.full_like(TOKENS, 2), OWNER, 1.0).item() == 0
 
 
+def test_words_beyond_the_last_that_is_read_attend_to_nothing(scenes: Matching) -> None:
+    cut = replace(scenes, settings=replace(SMALL, max_words=2))
+    batch = batch_of(cut)
+    model = cut.build_model().eval()
+    seen = cut.predict(model, batch)
+    everywhere = replace(seen, attended=torch.ones_like(seen.attended))
+    metrics = cut.metrics()
+    metrics.update(everywhere, batch)
+    read = [
+        any(place < 2 for place in range(phrase.start, phrase.stop))
+        for caption in batch.captions
+        for phrase in caption.phrases
+        if phrase.boxes
+    ]
+    assert 0 < sum(read) < len(read)
+    assert metrics.compute()["attention_recall"] == pytest.approx(sum(read) / len(read))
+
+
+def test_sizes_and_names_of_models_are_checked() -> None:
+    with pytest.raises(UnknownName, match="aggregate: expected a known name, got 'max'"):
+        Scan(aggregate="max")
+    with pytest.raises(UnknownName, match="directions: expected a known name, got 'sum'"):
+        Bfan(directions="sum")
+    with pytest.raises(ValueError, match="matching: expected an even hidden to concatenate two halves, got 9"):
+        Scan(hidden=9, directions="concatenate")
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_metrics_do_not_depend_on_batches_or_processes(scenes: Matching, name: str) -> None:
     task = replace(scenes, settings=replace(SMALL, model=MODELS[name]))
