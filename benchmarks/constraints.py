@@ -86,8 +86,8 @@ def planned(given: argparse.Namespace) -> list[Job]:
     seeds = seeds * len(recipes) if len(seeds) == 1 else seeds
     if len(seeds) != len(recipes) or len({recipe.split("-")[1] for recipe in recipes}) < len(recipes):
         raise SystemExit(
-            f"constraints: expected recipes of different models and a number of seeds for each, got {list(recipes)} and "
-            f"{given.seeds}; make a table for each data set"
+            f"constraints: expected recipes of different models and a number of seeds for each, got {list(recipes)} "
+            f"and {given.seeds}; make a table for each data set"
         )
     jobs = []
     for (recipe, fields), count in zip(recipes.items(), seeds, strict=True):

@@ -117,6 +117,7 @@ def apart(name: str, rounds: int) -> tuple[float, float, float, torch.Tensor]:
     here, there = context.Pipe()
     process = context.Process(target=measure, args=(name, rounds, there))
     process.start()
+    there.close()  # so that a process that dies ends the waiting
     seconds, megabytes, loss, gradient = here.recv()
     process.join()
     return seconds, megabytes, loss, torch.from_numpy(gradient)
