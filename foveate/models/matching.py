@@ -206,7 +206,6 @@ class FragmentMatcher(nn.Module):
         image: encodes the pictures, to features of any size `image.dim`.
         scorer: `SCAN` or `BFAN`.
         dropout: of the features and of the states of words, in training; the papers have none.
-        feature_dropout: of the features, where it is another; None for the same.
 
     Reference: Lee et al. 2018, §3; Liu et al. 2019, §3.
 
@@ -226,18 +225,16 @@ class FragmentMatcher(nn.Module):
         scorer: Scorer,
         *,
         dropout: float = 0.0,
-        feature_dropout: float | None = None,
     ) -> None:
         super().__init__()
         self.text, self.image, self.scorer = text, image, scorer
         self.features = nn.Linear(image.dim, text.dim)
         self.dropout = nn.Dropout(dropout)
-        self.feature_dropout = nn.Dropout(dropout if feature_dropout is None else feature_dropout)
 
     def embed_image(self, pictures: ImageFeatures | Tensor) -> Fragments:
         """The locations of pictures, (I, N, D) of length one."""
         seen = self.image(pictures)
-        return Fragments(self.features(self.feature_dropout(seen.values)), seen.mask, seen.grid).unit()
+        return Fragments(self.features(self.dropout(seen.values)), seen.mask, seen.grid).unit()
 
     def embed_text(self, tokens: Tensor, mask: Tensor, *, dropout: bool = True) -> Fragments:
         """The words of sentences (C, T), as (C, T, D) of length one; on request without dropout in training too."""

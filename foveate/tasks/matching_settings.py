@@ -48,7 +48,6 @@ class Scan:
     temperature: float = 9.0
     aggregate: Literal["lse", "mean"] = "lse"
     lse: float = 6.0
-    feature_dropout: float | None = None
 
     def __post_init__(self) -> None:
         lookup("aggregate", self.aggregate, AGGREGATES)
@@ -80,7 +79,6 @@ class Bfan:
     focal: FocalType = "prob"
     temperature: float = 20.0
     word_mechanism: str = "softmax"
-    feature_dropout: float | None = None
 
     def __post_init__(self) -> None:
         lookup("mechanism", self.word_mechanism, MECHANISMS)
@@ -129,9 +127,7 @@ def _check_size(chosen: Scan | Bfan) -> None:
 def _matcher(chosen: Scan | Bfan, words: int, word_dim: int, image: ImageEncoder, attend: nn.Module) -> nn.Module:
     each = chosen.hidden if chosen.directions == "average" else chosen.hidden // 2
     text = TextEncoder(words, word_dim=word_dim, hidden=each, cell="gru", directions=chosen.directions)
-    return FragmentMatcher(
-        text, image, chosen.scorer(attend), dropout=chosen.dropout, feature_dropout=chosen.feature_dropout
-    )
+    return FragmentMatcher(text, image, chosen.scorer(attend), dropout=chosen.dropout)
 
 
 Model: TypeAlias = Scan | Bfan | Mdan

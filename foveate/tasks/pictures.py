@@ -64,14 +64,12 @@ class Conv:
 class Stored:
     """Pictures as features of a store; `store` is a path, taken inside the folder of the data when not absolute.
 
-    A "{split}" in it stands for the name of the split, where each has a store of its own. `power` as in
-    `StoredFeatures`.
+    A "{split}" in it stands for the name of the split, where each has a store of its own.
     """
 
     reads_pictures: ClassVar[bool] = False
 
     store: str = "features.h5"
-    power: float = 1.0
 
     def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
         """Size of the features and what they are, from the store of the training split."""
@@ -83,8 +81,8 @@ class Stored:
         return self._open(root, split)
 
     def encoder(self, dim: int | None) -> ImageEncoder:
-        """The encoder inside the model, which hands features on, to their power."""
-        return _handed_on(dim, self.power)
+        """The encoder inside the model, which only hands features on."""
+        return _handed_on(dim)
 
     def initialise(self, encoder: nn.Module) -> None:
         """Nothing to put in."""
@@ -123,9 +121,9 @@ class Frozen:
         """Nothing to put in."""
 
 
-def _handed_on(dim: int | None, power: float = 1.0) -> StoredFeatures:
+def _handed_on(dim: int | None) -> StoredFeatures:
     assert dim is not None  # `describe` gave it
-    return StoredFeatures(dim, power=power)
+    return StoredFeatures(dim)
 
 
 Images: TypeAlias = Conv | Stored | Frozen

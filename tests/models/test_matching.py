@@ -408,15 +408,6 @@ def test_drops_in_training_only() -> None:
     assert torch.equal(model(*given), model(*given))
 
 
-def test_features_can_be_dropped_more_than_words() -> None:
-    text = TextEncoder(20, word_dim=6, hidden=8, cell="gru", directions="average")
-    model = FragmentMatcher(text, StoredFeatures(10), SCAN(soft()), dropout=0.0, feature_dropout=0.5)
-    pictures, tokens, mask = inputs()
-    assert torch.equal(model.embed_text(tokens, mask).values, model.embed_text(tokens, mask).values)
-    assert not torch.equal(model.embed_image(pictures).values, model.embed_image(pictures).values)
-    assert tiny(dropout=0.5).feature_dropout.p == 0.5
-
-
 def test_messages() -> None:
     images, texts = unit(*fragments())
     with pytest.raises(ShapeError, match=r"SCAN: expected texts \(C, T, D\) of sizes \(any, any, 5\), got \(2, 3, 4\)"):

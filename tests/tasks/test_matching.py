@@ -432,9 +432,9 @@ def test_model_settings_reach_the_model() -> None:
     }
     assert {kind: model.text.hidden for kind, model in sides.items()} == {"average": 8, "concatenate": 4}
     assert {model.text.dim for model in sides.values()} == {8}
-    bfan = Bfan(hidden=8, directions="concatenate", dropout=0.3, feature_dropout=0.5)
+    bfan = Bfan(hidden=8, directions="concatenate", dropout=0.3)
     matcher = bfan.build(9, 4, Conv((8,)).encoder(None), attend)
-    assert (matcher.text.dim, matcher.dropout.p, matcher.feature_dropout.p) == (8, 0.3, 0.5)
+    assert (matcher.text.dim, matcher.dropout.p) == (8, 0.3)
     dan = Mdan(hidden=8, steps=3, word_mechanism="sparsemax").build(9, 4, Conv((8,)).encoder(None), attend)
     assert len(dan.looks) == 3
     assert dan.reads[0].attend.name == "sparsemax"

@@ -284,13 +284,6 @@ def test_a_store_a_split(vqa_folder: Path) -> None:
     assert task.examples("val", vqa_folder).pictures.source.path.name == "val.h5"
 
 
-def test_features_to_a_power(vqa_folder: Path) -> None:
-    task = VQA.from_data(replace(STORED, images=Stored(power=0.5)), vqa_folder)
-    batch = task.collate([task.examples("val", vqa_folder)[0]])
-    seen = task.build_model().image(batch.pictures).values
-    torch.testing.assert_close(seen * seen.abs(), batch.pictures.values.float())
-
-
 def test_a_missing_store_says_how_to_make_it(vqa_folder: Path) -> None:
     with pytest.raises(DataError, match=r"nothing\.h5, got no file; write it with `foveate extract`"):
         VQA.from_data(replace(STORED, images=Stored("nothing.h5")), vqa_folder)
