@@ -217,6 +217,38 @@ def matching_scenes() -> str:
     return comparison("matching_scenes", MATCHES, of="model")
 
 
+def matching_flickr8k() -> str:
+    return comparison("matching_flickr8k", MATCHES, of="model")
+
+
+# The metrics whose changes are told, and how many digits they have.
+CHANGES = {"rsum": 1, "attention_precision": 3, "attention_recall": 3, "attention_f1": 3}
+
+
+def changes(name: str) -> str:
+    """What constraints change, seed by seed: the spread between seeds is larger than the changes."""
+    rows = load(name)["rows"]
+    table = []
+    for label, runs in rows.items():
+        model, *constraints = label.split(" + ")
+        if constraints:
+            pairs = list(zip(rows[model], runs, strict=True))
+            cells = [
+                ", ".join(f"{after[metric] - before[metric]:+.{digits}f}" for before, after in pairs)
+                for metric, digits in CHANGES.items()
+            ]
+            table.append([label, *cells])
+    return markdown(["model", *(MATCHES[metric][0] for metric in CHANGES)], table)
+
+
+def matching_scenes_changes() -> str:
+    return changes("matching_scenes")
+
+
+def matching_flickr8k_changes() -> str:
+    return changes("matching_flickr8k")
+
+
 def components() -> str:
     """Shares of K* against the penalty."""
     heads = ["floor", "penalty", "K* = 1", "2", "3", "4", "mean K*", "JS", "JS, two distant", "accuracy, %"]
@@ -250,6 +282,9 @@ BLOCKS = {
     "captioning-flickr8k": captioning_flickr8k,
     "captioning-time": captioning_time,
     "matching-scenes": matching_scenes,
+    "matching-scenes-changes": matching_scenes_changes,
+    "matching-flickr8k": matching_flickr8k,
+    "matching-flickr8k-changes": matching_flickr8k_changes,
 }
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("results-*.md")))
 
