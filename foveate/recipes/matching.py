@@ -111,6 +111,8 @@ def matching_bfan_flickr8k() -> Recipe:
 def matching_mdan_flickr8k() -> Recipe:
     """An m-DAN of 512 dimensions on Flickr8k, otherwise as `matching-scan-flickr8k`.
 
+    rsum 250 on val (i2t R@1 20.5, t2i R@1 17.2): softmax, seed 0, about 23 minutes of one core.
+
     foveate train matching-mdan-flickr8k --data DATA
     """
     base = _with_model("matching-mdan-flickr8k", matching_scan_flickr8k(), Mdan(dropout=0.3), margin=1.0)
