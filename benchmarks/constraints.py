@@ -1,7 +1,7 @@
 """The table of 002: matchers with and without the contrastive constraints, by retrieval and by where their words look.
 
-    python benchmarks/constraints.py epochs=2 ccs_after=375 matching-scan-scenes matching-bfan-scenes ccr_margin=0.1 \
-        --out runs/table --save matching_scenes
+    python benchmarks/constraints.py epochs=2 matching-scan-scenes matching-bfan-scenes --out runs/table \
+        --save matching_scenes
 
 A field=value before the first recipe is for all of them, one after a recipe for that recipe. Every recipe is trained
 with every seed without constraints, with CCR, with CCS, and with both; m-DAN, whose fragments do not look at each

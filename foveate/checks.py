@@ -64,6 +64,16 @@ def check_mask(where: str, mask: Tensor, shape: Sequence[int]) -> None:
         )
 
 
+def check_padding(where: str, name: str, mask: Tensor, shape: Sequence[int], letters: str, what: str) -> None:
+    """Refuse a mask that is not boolean, not of `shape`, or in which anything follows padding; `what` is masked."""
+    check_mask(where, mask, shape)
+    check_shape(where, name, mask, tuple(shape), letters)
+    if not is_tracing() and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        raise ShapeError(
+            f"{where}: expected padding at the end only, got a {what} after a masked one; move the padding to the end"
+        )
+
+
 def raise_nan(where: str, name: str, x: Tensor) -> None:
     """Raise the error for a tensor that holds NaN."""
     at = torch.isnan(x).nonzero()

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from foveate.checks import check_mask, check_shape, is_tracing
+from foveate.checks import check_padding, check_shape
 from foveate.errors import ShapeError
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -116,10 +116,5 @@ def _embedding(vocabulary: int | Tensor, word_dim: int | None) -> nn.Embedding:
 
 def _lengths(tokens: Tensor, mask: Tensor) -> Tensor:
     check_shape("TextEncoder", "tokens", tokens, (None, None), "(B, T)")
-    check_mask("TextEncoder", mask, tokens.shape)
-    check_shape("TextEncoder", "mask", mask, tokens.shape, "(B, T)")
-    if not is_tracing() and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
-        raise ShapeError(
-            "TextEncoder: expected padding at the end only, got a token after a masked one; move the padding to the end"
-        )
+    check_padding("TextEncoder", "mask", mask, tokens.shape, "(B, T)", "token")
     return mask.sum(-1)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foveate.attention import Attended, Grid
-from foveate.checks import check_floating, check_mask, check_number, check_shape
+from foveate.checks import check_floating, check_mask, check_number, check_padding, check_shape
 from foveate.encoders import TextEncoder
 from foveate.encoders.images import ImageFeatures
 from foveate.errors import ShapeError
@@ -324,14 +324,17 @@ def check_fragments(where: str, images: Fragments, texts: Fragments, *, paired: 
         check_floating(where, name, part.values)
         count = len(images) if paired else None
         check_shape(where, name, part.values, (count, None, images.values.shape[-1]), letters)
-        if part.mask is not None:
-            check_mask(where, part.mask, part.values.shape[:2])
-            check_shape(where, f"mask of {name}", part.mask, tuple(part.values.shape[:2]), letters.replace(", D", ""))
-    if texts.mask is not None and bool((texts.mask[:, 1:] & ~texts.mask[:, :-1]).any()):
-        raise ShapeError(f"{where}: expected padding at the end only, got a word after a masked one; move the padding")
+    if images.mask is not None:
+        check_mask(where, images.mask, images.values.shape[:2])
+        check_shape(where, "mask of images", images.mask, tuple(images.values.shape[:2]), "(I, N)")
+    if texts.mask is not None:
+        check_padding(where, "mask of texts", texts.mask, texts.values.shape[:2], "(C, T)", "word")
     N = images.values.shape[1]
     if isinstance(images.grid, tuple) and math.prod(images.grid) != N:
-        raise ShapeError(f"{where}: expected {math.prod(images.grid)} locations on a grid {images.grid}, got {N}")
+        raise ShapeError(
+            f"{where}: expected {math.prod(images.grid)} locations on a grid {images.grid}, got {N}; "
+            "give the grid that the features were made on"
+        )
 
 
 def _lengths(texts: Fragments) -> Tensor:

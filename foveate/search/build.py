@@ -21,15 +21,17 @@ from foveate.search.index import MANIFEST, Index, IndexDescription
 
 SAVED = 256
 
+Made: TypeAlias = Tensor | Fragments
+
 
 class Embedder(Protocol):
     """A run with a joint space, for instance of m-DAN."""
 
-    def embed_image(self, images: Sequence[Any]) -> Tensor | Fragments:
+    def embed_image(self, images: Sequence[Any]) -> Made:
         """Vectors (B, D) of pictures, paths or arrays (H, W, 3) of uint8, or one fragment of each."""
         ...
 
-    def embed_text(self, texts: Sequence[str]) -> Tensor | Fragments:
+    def embed_text(self, texts: Sequence[str]) -> Made:
         """Vectors (B, D) of texts, or one fragment of each."""
         ...
 
@@ -88,7 +90,7 @@ def build_index(
     return Built(index, added, skipped)
 
 
-def as_vectors(embedded: Tensor | Fragments) -> Tensor:
+def as_vectors(embedded: Made) -> Tensor:
     """What was embedded as vectors (B, D), float32 on the CPU; DataError where a thing is several vectors.
 
     >>> as_vectors(Fragments(torch.ones(2, 1, 4))).shape
@@ -137,9 +139,9 @@ def _embedded(
 
     names: list[str] = []
     vectors: list[Tensor] = []
+    embed = embedder.embed_image if kind == "images" else embedder.embed_text
     with tqdm(total=len(items), unit=kind.removesuffix("s"), desc="index", disable=None if progress else True) as bar:
         for batch in _batches(items, batch_size):
-            embed = embedder.embed_image if kind == "images" else embedder.embed_text
             for readable, made in _embed(embed, *_read(batch, kind, skipped), skipped):
                 vectors.append(as_vectors(made))
                 names += readable
@@ -149,9 +151,6 @@ def _embedded(
                 names, vectors = [], []
     if names:
         yield names, torch.cat(vectors)
-
-
-Made: TypeAlias = "Tensor | Fragments"
 
 
 def _embed(

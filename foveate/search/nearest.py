@@ -113,10 +113,11 @@ class FaissIndex:
         faiss = optional("FaissIndex", "faiss", extra="search")
         if len(vectors) == 0:
             raise DataError("FaissIndex: expected at least one vector, got none; add some to the index first")
-        usual = max(1, round(4 * math.sqrt(len(vectors))))
+        if lists is None:
+            lists = max(1, round(4 * math.sqrt(len(vectors))))
         check_number("FaissIndex", "probes", probes, least=1, advice="more is slower and nearer to exact")
-        check_number("FaissIndex", "lists", usual if lists is None else lists, least=1, advice="leave it out for 4√N")
-        wanted = min(len(vectors), usual if lists is None else lists)
+        check_number("FaissIndex", "lists", lists, least=1, advice="leave it out for about 4√N")
+        wanted = min(len(vectors), lists)
         self.dim, self._count = vectors.dim, len(vectors)
         centres = faiss.IndexFlatIP(vectors.dim)
         self._index: Any = faiss.IndexIVFScalarQuantizer(
