@@ -1,15 +1,16 @@
-"""Writing captions with every mechanism, relative to softmax, in one run.
+"""Time to write captions with every mechanism, as a multiple of softmax, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/captioner.py [--save] [--rounds 7]
 
-Inference in float32 on one thread, processor time, pictures encoded before. "paper": 003's sizes, 8x8 features of 2048,
-10 000 words; "small": the recipe captioning-lstm-flickr8k. Every caption gets 12 words, so that all mechanisms do the
-same work; weights are random, the scores of the output attention scaled to a deviation of one. Aim: at most 1.2x of
-softmax for TVmax and 1.05x for sparsemax (003 reports 1.3x and 1.1x).
+Processor time of inference in float32 on one thread, without encoding the images. "paper": the sizes of Martins et al.
+2020, 8x8 features of 2048, 10 000 words; "small": the recipe captioning-lstm-flickr8k. Every caption gets 12 words, so
+that all mechanisms do the same work. Weights are random; the scores of the output attention are scaled to a standard
+deviation of one. Target: at most 1.2x of softmax for TVmax and 1.05x for sparsemax (Martins et al. report 1.3x and
+1.1x).
 
-The mechanisms take turns. "caption": the median over the rounds of one picture's share, with its ratio to softmax's.
-The machine's own noise is often larger than what differs; "reading" is the output attention of one word of the whole
-batch by itself, its lower quartile, and "by parts" the ratio of two captions that differ by that alone.
+The mechanisms are measured in turns. "caption" is the median over the rounds of the time per image, with its ratio to
+softmax. Since the noise of the machine is often larger than the differences, "reading" is the time of the output
+attention of one word for the whole batch alone, its lower quartile, and "by parts" is the ratio computed from it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from measure import machine, save, seconds, show
 from turns import beside_softmax, by_turns, softmax_first
 
 from foveate.attention import MECHANISMS, mechanism
-from foveate.data.features import ImageFeatures
-from foveate.data.vocabulary import END, PAD, START, UNKNOWN
+from foveate.data.vocabulary import BOS, EOS, PAD, UNKNOWN
 from foveate.encoders import StoredFeatures
+from foveate.features import ImageFeatures
 from foveate.models import Captioner
 
 WORDS = 12
@@ -44,7 +45,7 @@ class Setting:
     batch: int
 
     def model(self) -> Captioner:
-        """A captioner whose output attention has scores of deviation one."""
+        """A captioner whose output attention has scores with a standard deviation of one."""
         torch.manual_seed(0)
         model = Captioner(
             StoredFeatures(self.features),
@@ -55,11 +56,11 @@ class Setting:
         ).eval()
         tokens = torch.randint(4, self.vocabulary, (self.batch, WORDS))
         with torch.no_grad():
-            scores = model(self.pictures(), tokens, torch.ones_like(tokens, dtype=torch.bool)).image_scores
+            scores = model(self.images(), tokens, torch.ones_like(tokens, dtype=torch.bool)).image_scores
             model.out_scores.weight /= scores.std()
         return model
 
-    def pictures(self) -> ImageFeatures:
+    def images(self) -> ImageFeatures:
         return ImageFeatures(torch.randn(self.batch, self.side**2, self.features), grid=(self.side, self.side))
 
 
@@ -72,17 +73,15 @@ SETTINGS = {
 
 
 def write(model: Captioner, setting: Setting) -> float:
-    """Seconds of processor time in which captions of a batch are written."""
-    pictures = setting.pictures()
+    """Processor time, in seconds, to write the captions of a batch."""
+    images = setting.images()
     start = process_time()
-    model.caption(
-        pictures, start=START, end=END, never=(PAD, UNKNOWN, START, END), max_words=WORDS, beams=setting.beams
-    )
+    model.caption(images, bos=BOS, eos=EOS, forbidden=(PAD, UNKNOWN, BOS, EOS), max_words=WORDS, beams=setting.beams)
     return process_time() - start
 
 
 def reading(name: str, setting: Setting) -> float:
-    """Seconds of what differs: the output attention of one word of every caption."""
+    """Processor time of the part that differs: the output attention of one word of every caption."""
     N, attend = setting.side**2, mechanism(name).eval()
     scores = torch.randn(setting.batch, setting.beams, N)
     values = torch.randn(setting.batch, N, setting.hidden)
@@ -105,7 +104,7 @@ def rows(setting: Setting, names: list[str], rounds: int) -> list[dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--save", action="store_true", help="keep the rows in benchmarks/results/captioner.json")
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results/captioner.json")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--mechanisms", default=",".join(MECHANISMS))
     options = parser.parse_args()
@@ -113,7 +112,7 @@ def main() -> None:
     names = softmax_first(options.mechanisms)
     tables = {}
     for key, setting in SETTINGS.items():
-        title = f"{key}, {setting.side}x{setting.side}, {setting.batch} pictures"
+        title = f"{key}, {setting.side}x{setting.side}, {setting.batch} images"
         tables[title] = rows(setting, names, options.rounds)
         show(title, tables[title])
     if options.save:

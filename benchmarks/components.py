@@ -1,10 +1,10 @@
-"""How many components multimodal attention chooses, against the penalty on each: table 6.4 of the thesis, by example.
+"""Number of components that multimodal attention chooses, by penalty: table 6.4 of Farinhas 2021, per example.
 
     python benchmarks/components.py [RUN]
 
-For every penalty and floor: the shares of the validation questions with 1, 2, 3, 4 components, the divergence from the
-true regions, also on questions about two distant things, and the accuracy. The weights are those of one run; only the
-choice at the end differs. Written to benchmarks/results/components.json. Two minutes on one core for the embedded run.
+For every penalty and floor: the fractions of the validation questions with 1, 2, 3, 4 components, the divergence from
+the true regions, also for questions about two distant objects, and the accuracy. The weights are those of one run; only
+the choice of K differs. Writes benchmarks/results/components.json. Takes two minutes on one core for the embedded run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHOWN = ("accuracy", "js", "js/two-distant", "components", *(f"components = {k}"
 
 
 def row(run: str, penalty: float, floor: str) -> dict[str, float | str]:
-    """What a penalty and a floor give on the validation split."""
+    """The results of a penalty and a floor on the validation split."""
     options = [f"mechanism_options.penalty={penalty}", f"mechanism_options.floor={floor}"]
     metrics = measured(run, ["mechanism=multimodal", *options])
     return {"penalty": penalty, "floor": floor, **{name: metrics.get(name, 0.0) for name in SHOWN}}

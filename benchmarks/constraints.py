@@ -1,12 +1,12 @@
-"""The table of 002: matchers with and without the contrastive constraints, by retrieval and by where their words look.
+"""The table of Chen et al. 2021: retrieval and attention metrics with and without the contrastive constraints.
 
     python benchmarks/constraints.py epochs=2 matching-scan-scenes matching-bfan-scenes --out runs/table \
         --save matching_scenes
 
-A field=value before the first recipe is for all of them, one after a recipe for that recipe. Every recipe is trained
-with every seed without constraints, with CCR, with CCS, and with both; m-DAN, whose fragments do not look at each
-other, without. Finished runs in the folder are kept, unfinished ones resumed; `--at-once` trainings run at a time, each
-on one thread.
+A field=value before the first recipe applies to all of them, one after a recipe to that recipe. Every recipe is trained
+with every seed without constraints, with CCR, with CCS, and with both; m-DAN, which has no cross attention, only
+without. Finished runs in the directory are kept, unfinished ones are resumed; `--at-once` trainings run at the same
+time, each on one thread.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from keep_comparison import without_rivals
+from keep_comparison import without_baselines
 from measure import machine, save
 
 from foveate.tasks.matching import Matching
-from foveate.train.history import History
+from foveate.train.records import History
 
 KINDS = {"scan": "SCAN", "bfan": "BFAN", "mdan": "m-DAN"}
 ROWS = {"none": "", "ccr": " + CCR", "ccs": " + CCS", "both": " + CCR + CCS"}
@@ -31,39 +31,45 @@ ROWS = {"none": "", "ccr": " + CCR", "ccs": " + CCS", "both": " + CCR + CCS"}
 
 @dataclass(frozen=True)
 class Job:
-    """One training: its row in the table, its folder, the recipe and what is changed in it."""
+    """One training: its row in the table, its directory, its recipe and the changed fields."""
 
     label: str
-    folder: Path
+    directory: Path
     recipe: str
     changes: tuple[str, ...]
 
     def run(self, data: Path | None) -> None:
-        """Train, or go on; prints a line when done."""
+        """Train or resume, and print one line at the end."""
         command = [sys.executable, "-m", "foveate", "train", self.recipe, *self.changes]
-        command += ["--out", str(self.folder), "--resume", "--quiet"]
+        command += ["--out", str(self.directory), "--resume", "--quiet"]
         command += [] if data is None else ["--data", str(data)]
         subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
         found = self.metrics()
         shown = (f"{name} {found[name]:.4g}" for name in ("rsum", "attention_f1") if name in found)
-        print(f"{self.folder.name}: {', '.join(shown)}", flush=True)
+        print(f"{self.directory.name}: {', '.join(shown)}", flush=True)
 
     def metrics(self) -> dict[str, float]:
-        """Of its best evaluation."""
-        best = History.load(self.folder, Matching.objective).best
-        return {} if best is None else without_rivals(dict(best.metrics))
+        """The metrics of its best evaluation."""
+        best = History.load(self.directory, Matching.objective).best
+        return {} if best is None else without_baselines(dict(best.metrics))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipes", nargs="+", help="field=value for all, names of recipes, each with its field=value")
+    parser.add_argument(
+        "recipes",
+        nargs="+",
+        help="field=value for all recipes, then names of recipes, each followed by its own field=value",
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--save", metavar="NAME", help="keep the rows in benchmarks/results/NAME.json")
-    parser.add_argument("--seeds", default="3", help="how many; several numbers with commas are for one recipe each")
+    parser.add_argument("--save", metavar="NAME", help="save the rows in benchmarks/results/NAME.json")
+    parser.add_argument(
+        "--seeds", default="3", help="number of seeds; numbers separated by commas are for one recipe each"
+    )
     parser.add_argument("--variants", default="none,ccr,ccs,both")
-    parser.add_argument("--ccr", type=float, default=1.0, help="its weight")
-    parser.add_argument("--ccs", type=float, default=0.1, help="its weight")
+    parser.add_argument("--ccr", type=float, default=1.0, help="weight of CCR")
+    parser.add_argument("--ccs", type=float, default=0.1, help="weight of CCS")
     parser.add_argument("--at-once", type=int, default=2)
     given = parser.parse_args()
     jobs = planned(given)
@@ -78,7 +84,7 @@ def main() -> None:
 
 
 def planned(given: argparse.Namespace) -> list[Job]:
-    """Every recipe with every variant and seed."""
+    """The jobs: every recipe with every variant and seed."""
     ccr, ccs = f"ccr={given.ccr}", f"ccs={given.ccs}"
     weights = {"none": (), "ccr": (ccr,), "ccs": (ccs,), "both": (ccr, ccs)}
     recipes = by_recipe(given.recipes)
@@ -107,10 +113,10 @@ def planned(given: argparse.Namespace) -> list[Job]:
 
 
 def by_recipe(words: list[str]) -> dict[str, tuple[str, ...]]:
-    """For each recipe what is changed in it.
+    """The changed fields of each recipe.
 
-    >>> by_recipe(["epochs=2", "matching-scan-scenes", "matching-bfan-scenes", "ccr_margin=0.1"])
-    {'matching-scan-scenes': ('epochs=2',), 'matching-bfan-scenes': ('epochs=2', 'ccr_margin=0.1')}
+    >>> by_recipe(["epochs=2", "matching-scan-scenes", "matching-bfan-scenes", "ccr.margin=0.1"])
+    {'matching-scan-scenes': ('epochs=2',), 'matching-bfan-scenes': ('epochs=2', 'ccr.margin=0.1')}
     """
     shared: tuple[str, ...] = ()
     fields: dict[str, tuple[str, ...]] = {}

@@ -1,15 +1,15 @@
-"""Continuous attention: what a density and its expectations cost, how exact they are, and the thesis' table 4.1 again.
+"""Continuous attention: time and error of densities and their expectations, and table 4.1 of Farinhas 2021.
 
     OMP_NUM_THREADS=1 python benchmarks/continuous.py [--save] [--integrals 20]
 
-Batch 64, float32, one thread, forward + backward from 196 weights through moment matching to 100 expectations;
-microseconds of processor time an example (lower quartile). Error: of the expectations, the largest of a row against the
-row's largest value, beside the same rule with many more nodes in float64. To reach: 25 (continuous softmax) and 250
-(continuous sparsemax, 1e-5).
+Forward and backward from 196 weights through moment matching to 100 expectations, batch size 64, float32, one thread;
+microseconds of processor time per example (lower quartile). The error of the expectations is the largest of a row
+relative to the largest value of the row, compared with many more nodes in float64. Target: 25 (continuous softmax) and
+250 (continuous sparsemax, error 1e-5).
 
 Table 4.1 (Farinhas 2021, thesis): one integral of a truncated paraboloid times a Gaussian function, by adaptive
 quadrature of the plane (10 x 10 box, unit disc, polar coordinates), by the reduction of its appendix A.2 to one angle
-(adaptive, and a sum over 100 angles as published, which counts the first angle twice), and by our chords.
+(adaptive, and a sum over 100 angles as published, which counts the first angle twice), and by chords.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def weights_and_positions(N: int, dim: int = 2) -> tuple[Tensor, Tensor]:
 
 
 def error(family: Family, weights: Tensor, positions: Tensor, basis: Basis) -> float:
-    """Largest error of a row against its largest value, beside four times the nodes in float64."""
+    """Largest error of a row relative to its largest value, compared with four times the nodes in float64."""
     found = family(weights, positions)
     exact = _in_float64(found)
     nodes = quadrature.CHORD_NODES, quadrature._ball_nodes
@@ -118,7 +118,7 @@ def _pair(N: int, basis: Basis) -> dict[str, float]:
 
 
 def rest_rows() -> list[dict[str, Any]]:
-    """What else a continuous attention does: the value function and the map."""
+    """The other parts of continuous attention: the value function and the map."""
     weights, positions = weights_and_positions(196)
     basis, values = GaussianBasis.grid(100), torch.randn(B, 196, 512)
     holes = torch.rand(B, 196) > 0.1
@@ -245,7 +245,7 @@ def _table_row(name: str, count: int, spent: float, values: np.ndarray, exact: n
 
 
 def _batched(integrals: list[Integral]) -> tuple[float, np.ndarray]:
-    """Seconds an integral and the values, from `chord_moments` on all of them at once, repeated up to 6400."""
+    """Seconds per integral and the values, by `chord_moments` on all of them together, repeated up to 6400."""
     support = torch.stack([torch.tensor(-2 * i.lam * i.scale / (2 * i.variance)) for i in integrals])
     squared, angle = principal_axes(support)
     turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).unflatten(-1, (2, 2))
@@ -262,7 +262,7 @@ def _batched(integrals: list[Integral]) -> tuple[float, np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--save", action="store_true", help="keep the rows in benchmarks/results/continuous.json")
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results/continuous.json")
     parser.add_argument("--integrals", type=int, default=20, help="integrals of table 4.1")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

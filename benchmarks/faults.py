@@ -1,11 +1,11 @@
-"""Kill a training at random moments, again and again: every result must equal that of the uninterrupted one.
+"""Kill a training repeatedly at random moments; the result must equal that of an uninterrupted training.
 
     python benchmarks/faults.py [--kills 20] [--processes 1] [--seed 0]
 
 Trains a small MCAN on a few scenes with a checkpoint after every step. A child process trains and is killed with
-signal 9 at a random moment, then another goes on; when one finishes, its weights, optimiser, best weights and
-evaluations are compared bit for bit, and the next starts anew. Children are forked after the imports, so that a
-kill falls into the training and not into the start of Python.
+SIGKILL at a random moment, then another one resumes. When one finishes, its weights, optimiser, best weights and
+evaluations are compared bit for bit, and a new training starts. Children are forked after the imports, so that they are
+killed during training and not while Python starts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import accelerate  # noqa: F401  (imported before the forks)
 import torch
 
-from foveate.recipes import RECIPES, Recipe, override, train_recipe
-from foveate.train.checkpoint import CHECKPOINT, WEIGHTS
-from foveate.train.weights import load_tensors
+from foveate.recipes import RECIPES
+from foveate.train import Recipe, override, train_recipe
+from foveate.train.weights import CHECKPOINT, WEIGHTS, load_tensors
 
 SMALL = (
     "limit=24 hidden=16 heads=2 layers=1 dropout=0.1 channels=8,8,8,8 blocks=0 images.start=random trained=yes "
@@ -37,7 +37,7 @@ SMALL = (
 KEPT = (CHECKPOINT, WEIGHTS, "metrics.json")
 
 
-def start(recipe: Recipe, folder: Path, processes: int) -> list[int]:
+def start(recipe: Recipe, directory: Path, processes: int) -> list[int]:
     """Fork the processes of one training and return their ids."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -46,18 +46,18 @@ def start(recipe: Recipe, folder: Path, processes: int) -> list[int]:
     for rank in range(processes):
         child = os.fork()
         if child == 0:
-            _train(recipe, folder, rank, processes, port)
+            _train(recipe, directory, rank, processes, port)
         children.append(child)
     return children
 
 
-def _train(recipe: Recipe, folder: Path, rank: int, processes: int, port: int) -> None:
+def _train(recipe: Recipe, directory: Path, rank: int, processes: int, port: int) -> None:
     if processes > 1:
         names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
         os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1")
     code = 1
     try:
-        train_recipe(recipe, folder, resume=True, progress=False)
+        train_recipe(recipe, directory, resume=True, progress=False)
         code = 0
     except BaseException as error:
         print(f"process {rank}: {error}", file=sys.stderr)
@@ -66,7 +66,7 @@ def _train(recipe: Recipe, folder: Path, rank: int, processes: int, port: int) -
 
 
 def finish(children: list[int], seconds: float | None) -> bool:
-    """Wait for the children, and kill them after so many seconds; True when all of them ended well by themselves."""
+    """Wait for the children and kill them after some seconds; True if all of them ended successfully before."""
     end = time.monotonic() + (seconds if seconds is not None else 3600)
     codes: dict[int, int] = {}
     killed = False
@@ -86,7 +86,7 @@ def finish(children: list[int], seconds: float | None) -> bool:
 
 
 def same(first: Path, second: Path) -> bool:
-    """True when the files that make the result are equal, byte for byte."""
+    """True if the files of the result are equal, byte for byte."""
     return all((first / name).read_bytes() == (second / name).read_bytes() for name in KEPT)
 
 
@@ -119,14 +119,14 @@ def main() -> None:
     print(f"{kills} kills, {finished} finished trainings, all equal to the uninterrupted one")
 
 
-def saved_step(folder: Path) -> int:
-    """The step of the last checkpoint; 0 when there is none yet."""
-    path = folder / CHECKPOINT
+def saved_step(directory: Path) -> int:
+    """The step of the last checkpoint; 0 if there is none yet."""
+    path = directory / CHECKPOINT
     return load_tensors(path)[1]["position"]["step"] if path.exists() else 0
 
 
 def check(whole: Path, cut: Path) -> int:
-    """Stop unless the results are equal."""
+    """Exit with an error unless the results are equal."""
     if not same(whole, cut):
         raise SystemExit("a resumed training differs from the uninterrupted one")
     print("finished: identical")

@@ -1,12 +1,13 @@
-"""Keep the numbers of a comparison beside the benchmarks, for the tables of the docs.
+"""Save the results of a comparison beside the benchmarks, for the tables of the docs.
 
     foveate compare vqa --out runs/vqa
     python benchmarks/keep_comparison.py runs/vqa/compare.json vqa_scenes --rest two-distant
 
-Merges several files when more are given: of one recipe, rows of the same name become further seeds; of several recipes,
-rows are called "<recipe> <attention>". Numbers of maps that know nothing are the same for all and kept once. The option
-`--rest TAG` adds the accuracy on the questions of Scenes without the tag; `--again` measures every run anew, with what
-trainings leave out because it takes long (METEOR, the tokenizer of the evaluation server), on the data of `--data`.
+Several files are merged: of one recipe, rows of the same name become further seeds; of several recipes, rows are called
+"<recipe> <attention>". Baselines, attention maps that do not depend on the input, are the same for all runs and saved
+once. `--rest TAG` adds the accuracy on the questions of Scenes without the tag; `--again` evaluates every run again,
+with the metrics that training leaves out because they are slow (METEOR, the tokenizer of the evaluation server), on
+`--data`.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ from foveate.data.scenes import scenes
 from foveate.train import evaluate
 
 
-def without_rivals(metrics: dict[str, float]) -> dict[str, float]:
-    """The numbers of the model itself, to five digits."""
+def without_baselines(metrics: dict[str, float]) -> dict[str, float]:
+    """The metrics of the model itself, to five digits."""
     return {name: float(f"{value:.5g}") for name, value in metrics.items() if " of " not in name}
 
 
-def rivals(metrics: dict[str, float]) -> dict[str, float]:
-    """The numbers of maps that know nothing, over the whole split."""
+def baselines(metrics: dict[str, float]) -> dict[str, float]:
+    """The metrics of the baselines, over the whole split."""
     return {name: float(f"{value:.5g}") for name, value in metrics.items() if " of " in name and "/" not in name}
 
 
-def share_of(tag: str) -> float:
-    """The share of the validation questions of Scenes that have a tag."""
+def fraction_of(tag: str) -> float:
+    """The fraction of the validation questions of Scenes that have a tag."""
     questions = scenes(split="val").questions
     return sum(tag in question.tags for question in questions) / len(questions)
 
 
-def rest_of(metrics: dict[str, float], tag: str, share: float) -> dict[str, float]:
-    """The accuracy on all questions without the tag, from that on all and on those with it."""
-    rest = (metrics["accuracy"] - share * metrics[f"accuracy/{tag}"]) / (1 - share)
+def rest_of(metrics: dict[str, float], tag: str, fraction: float) -> dict[str, float]:
+    """The accuracy on the questions without the tag, from the accuracy on all and on those with it."""
+    rest = (metrics["accuracy"] - fraction * metrics[f"accuracy/{tag}"]) / (1 - fraction)
     return {f"accuracy/not {tag}": float(f"{rest:.5g}")}
 
 
 def measured(run: str | Path, changes: Iterable[str] = (), data: Path | None = None) -> dict[str, float]:
-    """The numbers of a trained run on val, with fields of its recipe changed."""
-    used = hub.load(run, changes)
-    return evaluate(used.task, used.model, used.task.examples("val", data), batch_size=16, progress=True)
+    """The metrics of a trained run on val, with some fields of its recipe changed."""
+    loaded = hub.load(run, changes)
+    return evaluate(loaded.task, loaded.model, loaded.task.examples("val", data), batch_size=16, progress=True)
 
 
 def main() -> None:
@@ -60,7 +61,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--data", type=Path)
     given = parser.parse_args()
-    share = share_of(given.rest) if given.rest else 0.0
+    fraction = fraction_of(given.rest) if given.rest else 0.0
     rows: dict[str, list[dict[str, Any]]] = {}
     known: dict[str, float] = {}
     files = [json.loads(path.read_text(encoding="utf-8")) for path in given.files]
@@ -69,14 +70,14 @@ def main() -> None:
         for attention, runs in file["results"].items():
             label = f"{file['recipe']} {attention}" if several else attention
             for seed, run in enumerate(runs):
-                folder = path.parent / f"{attention}-{seed}"
-                metrics = measured(folder, data=given.data) if given.again else run["metrics"]
-                known |= rivals(metrics)
-                kept = {"seconds_per_step": run["seconds_per_step"], **without_rivals(metrics)}
+                directory = path.parent / f"{attention}-{seed}"
+                metrics = measured(directory, data=given.data) if given.again else run["metrics"]
+                known |= baselines(metrics)
+                kept = {"seconds_per_step": run["seconds_per_step"], **without_baselines(metrics)}
                 if given.rest:
-                    kept |= rest_of(metrics, given.rest, share)
+                    kept |= rest_of(metrics, given.rest, fraction)
                 rows.setdefault(label, []).append(kept)
-    tables: dict[str, Any] = {"rivals": known, "rows": rows}
+    tables: dict[str, Any] = {"baselines": known, "rows": rows}
     print(save(given.name, machine(["torch"]), tables))
 
 

@@ -1,9 +1,10 @@
-"""What the training loop costs beside the bare step: forward, backward, clipping, optimiser, nothing else.
+"""Overhead of the training loop over a bare step of forward, backward, clipping and optimiser.
 
     python benchmarks/loop_overhead.py
 
-Both train the same model on the same batches; the time of a step is the processor time between two calls of the loss,
-which does not count other programs. The loop adds seeds, rates, sums over processes, the check for NaN, the log.
+Both train the same model on the same batches. The time of a step is the processor time between two calls of the loss,
+which does not include other programs. The loop adds seeds, learning rates, sums over processes, the check for NaN and
+the log.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from torch import nn
 
-from foveate.recipes import RECIPES, Recipe, override, to_config
+from foveate.recipes import RECIPES
 from foveate.tasks import TASKS, Examples, Loss, Task
-from foveate.train import fit
+from foveate.train import Recipe, fit, override, to_config
 from foveate.train.batches import Plan, read_batches
-from foveate.train.optimise import build_optimiser
+from foveate.train.config import build_optimiser
 
 STEPS = 20
 ROUNDS = 5
 CASES = {
-    "tiny, one picture": "limit=64 hidden=32 heads=2 layers=1 channels=8,8,8,8 blocks=0 batch_size=1",
+    "tiny, one image": "limit=64 hidden=32 heads=2 layers=1 channels=8,8,8,8 blocks=0 batch_size=1",
     "hidden 96, eight": "limit=160 hidden=96 channels=32,64,96,96",
 }
 
 
 class Held:
-    """Examples that are made once, so that drawing pictures is not what is measured."""
+    """Examples that are created once, so that drawing images is not measured."""
 
     def __init__(self, examples: Examples) -> None:
         self.rows = [examples[number] for number in range(len(examples))]
@@ -53,15 +54,15 @@ class Held:
 
 
 def timed(kind: type[Task], held: dict[str, Held], ticks: list[float]) -> type[Task]:
-    """The task with a clock in its loss."""
+    """The task with a loss that records the time."""
 
     class Timed(kind):  # type: ignore[misc, valid-type]
         def examples(self, split: str, root: Path | None) -> Held:
             return held[split]
 
-        def loss(self, model: nn.Module, batch: Any) -> Loss:
+        def loss(self, model: nn.Module, batch: Any, step: int) -> Loss:
             ticks.append(time.process_time())
-            return super().loss(model, batch)
+            return super().loss(model, batch, step)
 
     return Timed
 
@@ -73,8 +74,8 @@ def bare(task: Task, recipe: Recipe) -> None:
     optimiser = build_optimiser(training.optimiser, model.parameters())
     examples = task.examples("train", None)
     plan = Plan(len(examples), training.batch_size)
-    for _, batch in read_batches(task, examples, plan.batches(0, STEPS), 0):
-        loss = task.loss(model, batch)
+    for step, (_, batch) in enumerate(read_batches(task, examples, plan.batches(0, STEPS), 0)):
+        loss = task.loss(model, batch, step)
         (loss.total / loss.count).backward()
         nn.utils.clip_grad_norm_(model.parameters(), training.clip or float("inf"))
         optimiser.step()
@@ -97,14 +98,14 @@ def measure(case: str) -> tuple[float, float]:
             if which == "bare":
                 bare(task, recipe)
             else:
-                with TemporaryDirectory() as folder:
-                    fit(task, recipe.training, Path(folder), config=to_config(recipe), progress=False)
+                with TemporaryDirectory() as directory:
+                    fit(task, recipe.training, Path(directory), config=to_config(recipe), progress=False)
             times[which].append([b - a for a, b in pairwise(ticks[2:])])
     return least(times["bare"]), least(times["loop"])
 
 
 def least(rounds: list[list[float]]) -> float:
-    """Mean over the steps of the least time each took in any round: other programs only ever add."""
+    """Mean over the steps of the smallest time of each over the rounds, since other programs only add time."""
     return statistics.mean(min(step) for step in zip(*rounds, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What every benchmark shares: timing in one thread, memory, the machine, and a table to print and keep."""
+"""Shared by all benchmarks: timing on one thread, memory, the machine, and tables to print and save."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parent / "results"
 def seconds(f: Callable[[], object], repeat: int = 15, least: float = 0.05) -> float:
     """Processor time of one call: the lower quartile over repeats, each of which lasts at least `least` seconds.
 
-    Processor time of one thread is what it costs; other programs on the machine disturb it less than the wall clock.
+    Other programs on the machine affect the processor time of one thread less than the wall-clock time.
     """
     f()
     start = process_time()
@@ -35,7 +35,7 @@ def seconds(f: Callable[[], object], repeat: int = 15, least: float = 0.05) -> f
 
 
 def megabytes(f: Callable[[], object]) -> float:
-    """Memory that torch allocates during one call, in MB (what is freed in between counts again)."""
+    """Memory that torch allocates during one call, in MB; memory that is freed and allocated again counts twice."""
     f()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         f()
@@ -46,13 +46,13 @@ def megabytes(f: Callable[[], object]) -> float:
 def forward_and_backward(
     f: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, g: torch.Tensor
 ) -> Callable[[], Any]:
-    """A call that runs f and its gradient once."""
+    """A function that computes f and its gradient once."""
     x = x.detach().clone().requires_grad_()
     return lambda: torch.autograd.grad(f(x), x, g)
 
 
 def machine(packages: Sequence[str]) -> dict[str, str]:
-    """Where and with what the numbers were taken."""
+    """The processor, the number of threads and the versions of packages."""
     found = {name: version(name) if find_spec(name) else "not installed" for name in packages}
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
@@ -65,7 +65,7 @@ def machine(packages: Sequence[str]) -> dict[str, str]:
 
 
 def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows as a table; numbers with four digits."""
+    """Print rows as a table, with numbers to four digits."""
     from rich.console import Console
     from rich.table import Table
 
@@ -78,7 +78,7 @@ def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def save(name: str, where: dict[str, str], tables: dict[str, Sequence[dict[str, Any]]]) -> Path:
-    """Keep the rows as JSON beside the benchmarks."""
+    """Save the rows as JSON beside the benchmarks."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"machine": where, **tables}, indent=1) + "\n", encoding="utf-8")

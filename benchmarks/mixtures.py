@@ -1,9 +1,9 @@
-"""Mixtures: what a fit and a choice of K cost, beside scikit-learn, and how often the planted number of blobs is found.
+"""Mixtures: time of a fit and of the choice of K, beside scikit-learn, and how often the planted K is found.
 
     OMP_NUM_THREADS=1 python benchmarks/mixtures.py [--save]
 
-Batch 64, float32, one thread; microseconds an example, best and median of several runs. To reach: 300 for K = 4, 196
-locations, 10 iterations with backward; 500 for the choice among K <= 4 with 3 restarts, forward.
+Batch size 64, float32, one thread; microseconds per example, best and median of several runs. Target: 300 for K = 4,
+196 locations, 10 iterations with backward; 500 for the choice among K <= 4 with 3 restarts, forward.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 from foveate.ops.grid import cell_centres
-from foveate.ops.mixture import Mixture, fit_mixture, select_mixture
+from foveate.ops.mixture import Mixture
+from foveate.ops.mixture_fit import fit_mixture, select_mixture
 from foveate.ops.paraboloid import TruncatedParaboloid
 
 B = 64
 
 
 def cost(f: Callable[[], object], repeat: int = 21) -> dict[str, float]:
-    """Best and median time of a call, in microseconds an example."""
+    """Best and median time of a call, in microseconds per example."""
     for _ in range(3):
         f()
     times = []
@@ -57,7 +58,7 @@ def with_backward(run: Callable[..., Mixture], H: int = 14, W: int = 14, **optio
 
 
 def scikit_learn() -> object:
-    """The same number of points, components and iterations; no weights, no gradient, one example after the other."""
+    """The same number of points, components and iterations, without weights and gradient, example by example."""
     points = np.random.default_rng(0).random((196, 2))
     model = GaussianMixture(4, init_params="random", max_iter=10, tol=0.0)
     with warnings.catch_warnings():
@@ -80,7 +81,7 @@ def headline_rows() -> list[dict[str, Any]]:
 
 
 def growth_rows() -> list[dict[str, Any]]:
-    """Forward and backward of EM while one of N, K and the iterations changes."""
+    """Forward and backward of EM by N, by K and by the number of iterations."""
     shapes: list[dict[str, Any]] = [{"H": H, "W": W} for H, W in ((7, 7), (10, 10), (14, 14), (19, 32))]
     shapes += [{"components": K} for K in (1, 2, 4, 8)] + [{"iterations": n} for n in (2, 5, 10, 20)]
     rows = []
@@ -93,7 +94,7 @@ def growth_rows() -> list[dict[str, Any]]:
 
 
 def planted_maps(count: int, K: int, noise: float, generator: torch.Generator) -> Tensor:
-    """14 x 14 maps of K blobs at least 0.4 apart; each cell is off by a factor exp(noise z)."""
+    """14 x 14 maps of K blobs at least 0.4 apart; each cell is multiplied by exp(noise z) with normal z."""
     positions, maps = cell_centres(14, 14), []
     while len(maps) < count:
         centres = 0.1 + 0.8 * torch.rand(K, 2, generator=generator)
@@ -109,7 +110,7 @@ def planted_maps(count: int, K: int, noise: float, generator: torch.Generator) -
 
 
 def choice_rows() -> list[dict[str, Any]]:
-    """Share of 200 maps of one, two and three blobs for which the planted number comes out."""
+    """Fraction of 200 maps of one, two and three blobs for which the planted number is found."""
     positions = cell_centres(14, 14)
     ways: list[tuple[str, Callable[[Tensor], Mixture]]] = [
         ("choice, floor cell, spread", lambda w: select_mixture(w, positions)),
@@ -130,7 +131,7 @@ def choice_rows() -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--save", action="store_true", help="keep the rows in benchmarks/results/mixtures.json")
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results/mixtures.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -139,7 +140,7 @@ def main() -> None:
     for title, rows in tables.items():
         show(f"{title}: batch {B}, float32, {where['processor']}", rows)
     if options.save:
-        print("kept in", save("mixtures", where, tables))
+        print("saved in", save("mixtures", where, tables))
 
 
 if __name__ == "__main__":

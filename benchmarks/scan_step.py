@@ -1,11 +1,11 @@
-"""A training step of SCAN, words to regions, against the loop over captions; time and peak memory in one run.
+"""Time and peak memory of a training step of SCAN (text to image), beside a loop over captions, in one run.
 
     python benchmarks/scan_step.py [--rounds 3] [--save]
 
-128 pictures of 36 regions with 128 captions of about 12 words, 1 024 dimensions, float32, one thread: scores, hinge
-with the hardest negatives, backward, from unit vectors to their gradients. "loop" takes one caption after the other
-with all pictures, the attended vectors written out. Seconds are processor time, the fastest round; memory is the peak
-resident memory of a process of its own in its first step, beyond what it had before. Aim: at least 4x faster with at
+128 images of 36 regions with 128 captions of about 12 words, 1 024 dimensions, float32, one thread: scores, hinge loss
+with the hardest negatives and backward, from unit vectors to their gradients. "loop" scores one caption after the other
+with all images and computes the context vectors. Seconds are processor time of the fastest round; memory is the
+increase of the peak resident memory of a separate process during its first step. Target: at least 4x faster with at
 most 1/5 of the memory.
 """
 
@@ -26,12 +26,12 @@ from foveate.attention import mechanism
 from foveate.losses import ranking_hinge
 from foveate.models import BFAN, SCAN, Fragments
 
-PICTURES, REGIONS, WORDS, DIM = 128, 36, 12, 1024
+IMAGES, REGIONS, WORDS, DIM = 128, 36, 12, 1024
 TEMPERATURE, LSE = 9.0, 6.0
 
 
 def loop_scores(images: Fragments, texts: Fragments) -> torch.Tensor:
-    """The scores, one caption after the other, with a vector for every picture and word."""
+    """The scores, caption by caption, with a context vector for every image and word."""
     assert texts.mask is not None
     columns = []
     for words, mask in zip(texts.values, texts.mask, strict=True):
@@ -70,24 +70,24 @@ CASES: dict[str, tuple[Callable[[Fragments, Fragments], torch.Tensor], str]] = {
 
 def batch() -> tuple[Fragments, Fragments]:
     generator = torch.Generator().manual_seed(0)
-    lengths = (WORDS + 3 * torch.randn(PICTURES, generator=generator)).round().long().clamp(5, 25)
-    images = torch.randn(PICTURES, REGIONS, DIM, generator=generator)
-    texts = torch.randn(PICTURES, int(lengths.max()), DIM, generator=generator)
+    lengths = (WORDS + 3 * torch.randn(IMAGES, generator=generator)).round().long().clamp(5, 25)
+    images = torch.randn(IMAGES, REGIONS, DIM, generator=generator)
+    texts = torch.randn(IMAGES, int(lengths.max()), DIM, generator=generator)
     mask = torch.arange(texts.shape[1]) < lengths[:, None]
     seen, read = Fragments(images).unit(), Fragments(texts, mask).unit()
     return Fragments(seen.values.requires_grad_()), Fragments(read.values.requires_grad_(), mask)
 
 
 def step(name: str, images: Fragments, texts: Fragments) -> tuple[float, torch.Tensor]:
-    """One step: the loss and the gradient of the pictures."""
+    """One step: the loss and the gradient with respect to the images."""
     score, negatives = CASES[name]
-    loss = ranking_hinge(score(images, texts), torch.arange(PICTURES), negatives=negatives)
+    loss = ranking_hinge(score(images, texts), torch.arange(IMAGES), negatives=negatives)
     gradient, _ = torch.autograd.grad(loss, (images.values, texts.values))
     return loss.item(), gradient
 
 
 def measure(name: str, rounds: int, pipe: Connection) -> None:
-    """Seconds, megabytes, loss and gradient, from a process of its own."""
+    """Seconds, megabytes, loss and gradient, measured in a separate process."""
     torch.set_num_threads(1)
     images, texts = batch()
     before, times = restart_peak(), []
@@ -101,13 +101,13 @@ def measure(name: str, rounds: int, pipe: Connection) -> None:
 
 
 def restart_peak() -> float:
-    """Forget the peak of resident memory (Linux), and give what is resident now, in MB."""
+    """Reset the peak of resident memory (Linux) and return the resident memory, in MB."""
     Path("/proc/self/clear_refs").write_text("5")
     return memory("VmRSS")
 
 
 def memory(field: str) -> float:
-    """A field of /proc/self/status in MB: VmRSS is resident now, VmHWM was at most."""
+    """A field of /proc/self/status in MB: VmRSS is the resident memory, VmHWM its peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
@@ -117,7 +117,7 @@ def apart(name: str, rounds: int) -> tuple[float, float, float, torch.Tensor]:
     here, there = context.Pipe()
     process = context.Process(target=measure, args=(name, rounds, there))
     process.start()
-    there.close()  # so that a process that dies ends the waiting
+    there.close()  # so that receiving ends if the process dies
     seconds, megabytes, loss, gradient = here.recv()
     process.join()
     return seconds, megabytes, loss, torch.from_numpy(gradient)
@@ -126,7 +126,7 @@ def apart(name: str, rounds: int) -> tuple[float, float, float, torch.Tensor]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--save", action="store_true", help="keep the rows in benchmarks/results")
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows, loops = [], {}

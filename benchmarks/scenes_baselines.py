@@ -1,14 +1,14 @@
-"""How far one gets on Scenes without looking, and without listening.
+"""Baselines for Scenes that see only part of the input.
 
     python benchmarks/scenes_baselines.py [--train 4000] [--val 500]
 
-Trains on the train split, prints the share of agreed answers met on the validation split. What each row may see:
+Trains on the train split and prints the accuracy on the validation split, in percent of the agreed answers. Inputs:
 
-- prior: the kind of question (its row in the table of kinds), nothing else; answers with the most frequent one
-- question string: the exact question after lower-casing; the most frequent answer to it, else that of its kind
-- question words: one to four words in a row, logistic regression
-- picture: the pixels averaged over a 7 x 7 and a 14 x 14 grid, colour histograms, and the kind; ridge regression
-- both, linear: question words and picture side by side, logistic regression; what no interaction between them gives
+- prior: only the kind of question; the most frequent answer
+- question string: the exact question in lower case; the most frequent answer to it, otherwise to its kind
+- question words: sequences of one to four words; logistic regression
+- image: the pixels averaged over a 7 x 7 and a 14 x 14 grid, colour histograms, and the kind; ridge regression
+- both, linear: question words and image together, without interaction; logistic regression
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Guess = Sequence[str]
 
 
 def by_majority(train: Dataset, val: Dataset, key: Callable[[Question], str]) -> Guess:
-    """The most frequent answer among the training questions with the same key, else with the same kind."""
+    """The most frequent answer to training questions with the same key, otherwise with the same kind."""
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for question in train.questions:
         seen[key(question)][question.answer] += 1
@@ -42,24 +42,24 @@ def by_majority(train: Dataset, val: Dataset, key: Callable[[Question], str]) ->
 
 
 def words_of(train: Dataset, val: Dataset, longest: int = 4, word: str = "[a-z]+") -> tuple[csr_matrix, csr_matrix]:
-    """One to so many words in a row that occur at least twice, as indicators."""
+    """Indicators of sequences of one to several words that occur at least twice."""
     counter = CountVectorizer(ngram_range=(1, longest), min_df=2, binary=True, token_pattern=word, dtype=np.float32)
     return counter.fit_transform([q.text for q in train.questions]), counter.transform([q.text for q in val.questions])
 
 
 def pooled(data: Dataset) -> dict[int, np.ndarray]:
-    """For each picture its mean colours on two grids and a histogram of 4 x 4 x 4 colours."""
+    """Per image, the mean colours on two grids and a histogram of 4 x 4 x 4 colours."""
     features = {}
-    for picture in data.pictures:
-        pixels = picture.pixels().astype(np.float32)
+    for image in data.images:
+        pixels = image.pixels().astype(np.float32)
         cells = [pixels.reshape(n, 112 // n, n, 112 // n, 3).mean(axis=(1, 3)).ravel() / 255 for n in (7, 14)]
         bins = (pixels.reshape(-1, 3) // 64).astype(int) @ (16, 4, 1)
-        features[picture.id] = np.concatenate([*cells, np.sqrt(np.bincount(bins, minlength=64) / len(bins))])
+        features[image.id] = np.concatenate([*cells, np.sqrt(np.bincount(bins, minlength=64) / len(bins))])
     return features
 
 
-def by_picture(train: Dataset, val: Dataset, seen: dict, unseen: dict) -> Guess:
-    """Ridge regression on the pooled picture, one for each kind of question."""
+def by_image(train: Dataset, val: Dataset, seen: dict, unseen: dict) -> Guess:
+    """Ridge regression on the pooled image, one per kind of question."""
     guesses = {}
     for kind in sorted({q.question_type for q in train.questions}):
         asked = [q for q in train.questions if q.question_type == kind]
@@ -79,7 +79,7 @@ def by_words(train: Dataset, val: Dataset, words: tuple[csr_matrix, csr_matrix])
 
 
 def by_both(train: Dataset, val: Dataset, words: tuple[csr_matrix, csr_matrix], seen: dict, unseen: dict) -> Guess:
-    """Logistic regression on the words beside the histogram of colours."""
+    """Logistic regression on the words and the histogram of colours."""
     looks = [
         csr_matrix(np.stack([features[q.image_id][-64:] for q in data.questions]))
         for data, features in ((train, seen), (val, unseen))
@@ -89,13 +89,13 @@ def by_both(train: Dataset, val: Dataset, words: tuple[csr_matrix, csr_matrix], 
 
 
 def share(questions: Sequence[Question], guess: Guess, counts: Callable[[Question], bool]) -> float:
-    """Percent of the questions that count whose agreed answer is guessed."""
+    """Percentage of the selected questions whose agreed answer is predicted."""
     hits = [q.answer == g for q, g in zip(questions, guess, strict=True) if counts(q)]
     return 100 * float(np.mean(hits)) if hits else float("nan")
 
 
 def table(rows: dict[str, Guess], val: Dataset, columns: dict[str, Callable[[Question], bool]]) -> str:
-    """A Markdown table, one row a baseline."""
+    """A Markdown table with one row per baseline."""
     lines = ["| sees | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
     for name, guess in rows.items():
         cells = " | ".join(f"{share(val.questions, guess, counts):.1f}" for counts in columns.values())
@@ -115,7 +115,7 @@ def main() -> None:
         "prior": by_majority(train, val, lambda q: f"kind {q.question_type}"),
         "question string": by_majority(train, val, lambda q: q.text.lower()),
         "question words": by_words(train, val, words),
-        "picture": by_picture(train, val, seen, unseen),
+        "image": by_image(train, val, seen, unseen),
         "both, linear": by_both(train, val, words, seen, unseen),
     }
     types = {name: (lambda q, name=name: q.answer_type == name) for name in ANSWER_TYPES}

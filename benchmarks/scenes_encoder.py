@@ -1,8 +1,8 @@
-"""Teach the picture encoder of the Scenes recipes what things are, and keep its weights.
+"""Pretrain the image encoder of the Scenes recipes on objects and save its weights.
 
-    python benchmarks/scenes_encoder.py foveate/tasks/scenes_encoder.safetensors
+    python benchmarks/scenes_encoder.py foveate/encoders/scenes_conv.safetensors
 
-Prints, after each epoch, the share of cells of the validation pictures that are right. Two minutes on one core.
+Prints the fraction of correctly classified cells of the validation images after each epoch. Two minutes on one core.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from foveate.data.scenes import make_scenes
-from foveate.tasks.scenes_encoder import pretrain
+from foveate.encoders.scenes_conv import pretrain
 
 
 def main() -> None:

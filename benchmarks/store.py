@@ -1,12 +1,13 @@
-"""How fast the feature store is read at random, how its layout compares, and whether an epoch's memory stays flat.
+"""Random reads of the feature store: speed, comparison of layouts, and memory over an epoch.
 
-    OMP_NUM_THREADS=1 python benchmarks/store.py [--items 100000] [--folder DIR] [--save benchmarks/results/store.json]
+    OMP_NUM_THREADS=1 python benchmarks/store.py [--items 100000] [--directory DIR] [--save JSON]
 
-Writes two synthetic stores of 49 x 1280 float16, one of 4 000 pictures for the layouts and one of `--items` for the
-epoch (125 kB a picture: 12.5 GB for 100 000; give a folder with that much room). Reads are warm, on one core.
+Writes two synthetic stores of 49 x 1280 float16, one of 4 000 images for the layouts and one of `--items` for the
+epoch (125 kB per image: 12.5 GB for 100 000; pass a directory with that much space). Reads are warm, on one core.
 
-- layouts: the same numbers in one HDF5 dataset, contiguous or in chunks of so many rows, and as a plain memory map
-- store: `FeatureStore[position]` in random order, and batches of 64 through `stack_features`
+- layouts: the same features in one HDF5 dataset, contiguous or in chunks of several sizes, and as a plain memory map
+- store: `FeatureStore[position]` in random order with and without verifying checksums, and batches of 64 through
+  `stack_features`
 - epoch: resident memory of the process after 10 %, 50 % and 100 % of one epoch in random order
 """
 
@@ -24,7 +25,7 @@ import h5py
 import numpy as np
 import psutil
 
-from foveate.data.features import FeatureStore, PictureFeatures, StoreDescription, stack_features
+from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
 from foveate.data.store_writer import write_store
 
 LOCATIONS, DIM, SAMPLE = 49, 1280, 4000
@@ -33,13 +34,13 @@ CHUNKS = {"contiguous": None, "49 rows": 49, "64 rows": 64, "16 rows": 16, "256 
 
 def synthetic(path: Path, items: int) -> FeatureStore:
     values = np.random.default_rng(0).standard_normal((LOCATIONS, DIM)).astype(np.float16)
-    pictures = (PictureFeatures(f"{n:012}", values, grid=(7, 7), size=(640, 480)) for n in range(items))
-    write_store(path, pictures, StoreDescription("synthetic"), dim=DIM)
+    images = (FeatureRecord(f"{n:012}", values, grid=(7, 7), size=(640, 480)) for n in range(items))
+    write_store(path, images, StoreDescription("synthetic"), dim=DIM)
     return FeatureStore(path)
 
 
 def rate(read: Callable[[int], object], count: int) -> float:
-    """Items a second in random order, the better of two rounds after one to warm up."""
+    """Items per second in random order, the better of two rounds after a warm-up."""
     order = np.random.default_rng(1).permutation(count).tolist()
     best = float("inf")
     for _ in range(3):
@@ -50,10 +51,10 @@ def rate(read: Callable[[int], object], count: int) -> float:
     return count / best
 
 
-def layouts(folder: Path) -> dict[str, float]:
+def layouts(directory: Path) -> dict[str, float]:
     rates, block = {}, np.random.default_rng(0).standard_normal((LOCATIONS * 100, DIM)).astype(np.float16)
     for name, rows in CHUNKS.items():
-        path = folder / "layout.h5"
+        path = directory / "layout.h5"
         with h5py.File(path, "w") as file:
             chunks = None if rows is None else (rows, DIM)
             data = file.create_dataset("x", (SAMPLE * LOCATIONS, DIM), np.float16, chunks=chunks)
@@ -78,7 +79,7 @@ def batches(store: FeatureStore, size: int = 64) -> float:
 
 
 def epoch(store: FeatureStore) -> tuple[dict[str, float], float]:
-    """Resident megabytes along one epoch, and its items a second."""
+    """Resident megabytes during one epoch, and its items per second."""
     marks, process, memory = {len(store) * share // 100: share for share in (10, 50, 100)}, psutil.Process(), {}
     start = perf_counter()
     for count, position in enumerate(np.random.default_rng(3).permutation(len(store)).tolist(), 1):
@@ -91,14 +92,17 @@ def epoch(store: FeatureStore) -> tuple[dict[str, float], float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=100_000)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--directory", type=Path)
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    with TemporaryDirectory(dir=options.folder) as name:
+    with TemporaryDirectory(dir=options.directory) as name:
         rows = layouts(Path(name))
         small = synthetic(Path(name, "small.h5"), SAMPLE)
         rows["store"] = rate(small.__getitem__, SAMPLE)
         rows["store, batches of 64"] = batches(small)
+        unverified = FeatureStore(small.path, verify=False)
+        rows["store, verify=False"] = rate(unverified.__getitem__, SAMPLE)
+        rows["store, verify=False, batches of 64"] = batches(unverified)
         start = perf_counter()
         large = synthetic(Path(name, "large.h5"), options.items)
         written = perf_counter() - start

@@ -1,14 +1,20 @@
-"""The studio under load: clients that ask all the time, whether any fails, and whether memory stays flat.
+"""The studio under load: honest and hostile clients at once, whether any honest one fails, whether memory stays flat.
 
-    python benchmarks/studio_load.py [--clients 8] [--seconds 120] [--save]
+    python benchmarks/studio_load.py [--clients 12] [--hostile 4] [--seconds 120] [--save]
 
-First one client alone, for the time of an answer; then all at once. A client picks an example, asks its questions one
-after the other and has the maps drawn, as the page does. Needs the extra `studio`.
+First a single client, for the time of an answer; then all at once. An honest client picks an example, which asks its
+first question, and has the maps drawn, as the page does; every fifth visit uploads a small image in between. A hostile
+client sends, in turn, requests of another origin, for another host, to gradio's upload, of 15 MB and of 20 MB, broken
+images, broken JSON, and events that do not exist. Each of its requests must be answered by an error of the client, by
+"busy", or, for broken images, by a sentence. Needs the extra `studio`.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import http.client
+import io
 import json
 import os
 import socket
@@ -17,26 +23,34 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 import urllib.request
 import uuid
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 
+from PIL import Image
+
 RESULTS = Path(__file__).parent / "results" / "studio.json"
+JOIN = "gradio_api/queue/join"
 
 
 @dataclass
 class Times:
-    """Seconds of every answer and of every drawing, and what went wrong."""
+    """Seconds per answer and per drawing, failures of honest clients, and the answers to hostile ones."""
 
     answers: list[float] = field(default_factory=list)
     maps: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+    served: list[str] = field(default_factory=list)
 
 
 class Client:
-    """A visitor: one session of the studio, driven over the same requests as the page."""
+    """A visitor: one session of the studio, with the same requests as the page."""
 
     def __init__(self, address: str, times: Times) -> None:
         self.address, self.times, self.session = address, times, uuid.uuid4().hex
@@ -45,24 +59,44 @@ class Client:
 
     def visit(self, example: int) -> None:
         """Pick an example, which asks its first question, and have the maps drawn."""
-        picked = self._event(self.parts["ask-examples"], "select")
-        shown = self._run(picked, [], {"pick": str(example)})
-        question = shown[3]
+        picked = self.event("ask-examples", "select")
+        question = self.run(picked, [], {"pick": str(example % 8)})[3]
         asked, drawn = self._after(picked), self._after(self._after(picked))
+        if example % 5 == 4:
+            self.run(self.event("ask-drop", "upload"), [], {"address": data_url(png(example))})
         start = time.perf_counter()
-        answer = self._run(asked, ["scenes-vqa", None, question])
+        answer = self.run(asked, ["scenes-vqa", None, question])
         self.times.answers.append(time.perf_counter() - start)
         if "fv-answer" not in answer[1]:
             raise RuntimeError(f"no answer: {answer[1][:200]}")
         start = time.perf_counter()
-        values = [self._value(part) for part in drawn["inputs"]]
-        panels = self._run(drawn, values)
+        panels = self.run(drawn, [self._value(part) for part in drawn["inputs"]])
         self.times.maps.append(time.perf_counter() - start)
         if "fv-panel" not in panels[0]:
             raise RuntimeError(f"no maps: {panels[0][:200]}")
 
-    def _event(self, part: int, name: str) -> dict:
-        return next(e for e in self.config["dependencies"] if [part, name] in e["targets"])
+    def event(self, element: str, name: str) -> dict:
+        """What the page does when something happens to one of its elements."""
+        target = [self.parts[element], name]
+        return next(e for e in self.config["dependencies"] if target in e["targets"])
+
+    def run(self, event: dict, data: list, event_data: dict | None = None) -> list:
+        """Send an event and wait for its result."""
+        body = {"data": data, "fn_index": event["id"], "session_hash": self.session, "event_data": event_data}
+        host = urllib.parse.urlsplit(self.address).netloc
+        headers = {"Content-Type": "application/json", "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
+        request = urllib.request.Request(self.address + JOIN, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=120) as reply:
+            number = json.load(reply)["event_id"]
+        stream = f"{self.address}gradio_api/queue/data?session_hash={self.session}"
+        with urllib.request.urlopen(stream, timeout=120) as lines:
+            for line in lines:
+                message = json.loads(line[5:]) if line.startswith(b"data:") else {}
+                if message.get("msg") == "process_completed" and message.get("event_id") == number:
+                    if not message["success"]:
+                        raise RuntimeError(f"failed: {str(message['output'])[:200]}")
+                    return message["output"]["data"]
+        raise RuntimeError("the stream ended without a result")
 
     def _after(self, event: dict) -> dict:
         return next(e for e in self.config["dependencies"] if e["trigger_after"] == event["id"])
@@ -71,26 +105,83 @@ class Client:
         part = next(part for part in self.config["components"] if part["id"] == number)
         return part["props"].get("value")
 
-    def _run(self, event: dict, data: list, event_data: dict | None = None) -> list:
-        body = {"data": data, "fn_index": event["id"], "session_hash": self.session, "event_data": event_data}
-        request = urllib.request.Request(
-            f"{self.address}gradio_api/queue/join", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=120) as reply:
-            number = json.load(reply)["event_id"]
-        stream = f"{self.address}gradio_api/queue/data?session_hash={self.session}"
-        with urllib.request.urlopen(stream, timeout=120) as lines:
-            for line in lines:
-                told = json.loads(line[5:]) if line.startswith(b"data:") else {}
-                if told.get("msg") == "process_completed" and told.get("event_id") == number:
-                    if not told["success"]:
-                        raise RuntimeError(f"failed: {str(told['output'])[:200]}")
-                    return told["output"]["data"]
-        raise RuntimeError("the stream ended without a result")
-
     def _get(self, path: str) -> bytes:
         with urllib.request.urlopen(self.address + path, timeout=120) as reply:
             return reply.read()
+
+
+class Attacker:
+    """A visitor with bad intentions, a new kind of request at every visit."""
+
+    def __init__(self, address: str, times: Times) -> None:
+        self.host, self.times, self.client = urllib.parse.urlsplit(address).netloc, times, Client(address, times)
+        self.upload = self.client.event("ask-drop", "upload")
+        event = json.dumps({"data": [], "fn_index": self.upload["id"], "session_hash": "x"}).encode()
+        form = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n%s\r\n--b--' % bytes(
+            9_500_000
+        )
+        unknown = json.dumps({"data": [], "fn_index": 99999, "session_hash": "x"}).encode()
+        self.kinds: list[tuple[str, Callable[[], int]]] = [
+            ("foreign origin", lambda: self.send(JOIN, event, {"Origin": "http://evil.example"})),
+            ("opaque origin", lambda: self.send(JOIN, event, {"Origin": "null"})),
+            ("wrong host", lambda: self.send(JOIN, event, {"Host": "evil.example"})),
+            (
+                "upload",
+                lambda: self.send("gradio_api/upload", form, {"Content-Type": "multipart/form-data; boundary=b"}),
+            ),
+            ("15 MB", lambda: self.send(JOIN, b'{"data": ["' + b"a" * 15_000_000)),
+            ("20 MB", lambda: self.send(JOIN, bytes(20_000_000))),
+            ("broken JSON", lambda: self.send(JOIN, b"[" * 50_000)),
+            ("unknown event", lambda: self.send(JOIN, unknown)),
+            ("broken image", self.broken_image),
+            ("file of the machine", lambda: self.send("gradio_api/file=/etc/passwd", b"", method="GET")),
+        ]
+
+    def visit(self, number: int) -> None:
+        """Send one request; it must be refused."""
+        name, attack = self.kinds[number % len(self.kinds)]
+        status = attack()
+        self.times.refused[f"{name}: {status}"] += 1
+        if not 400 <= status < 500 and status != 503:
+            self.times.served.append(f"{name}: {status}")
+        time.sleep(0.05)
+
+    def send(self, path: str, body: bytes, headers: dict[str, str] | None = None, method: str = "POST") -> int:
+        """The status of the answer; 499 if the server cut the connection before all was sent."""
+        line = http.client.HTTPConnection(self.host, timeout=60)
+        sent = {
+            "Host": self.host,
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            **(headers or {}),
+        }
+        try:
+            line.putrequest(method, f"/{path}", skip_host=True)
+            for name, value in sent.items():
+                line.putheader(name, value)
+            line.endheaders(body)
+            return line.getresponse().status
+        except ConnectionError:
+            return 499
+        finally:
+            line.close()
+
+    def broken_image(self) -> int:
+        """422 if the page shows a sentence, 200 if it takes the image."""
+        cut = png(1)[: len(png(1)) // 2]
+        shown = self.client.run(self.upload, [], {"address": data_url(cut)})
+        return 422 if "cannot be decoded" in shown[3] and "BytesIO" not in shown[3] else 200
+
+
+def png(seed: int) -> bytes:
+    """A small image."""
+    file = io.BytesIO()
+    Image.new("RGB", (160, 120), ((37 * seed) % 256, 90, 180)).save(file, "PNG")
+    return file.getvalue()
+
+
+def data_url(data: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(data).decode()
 
 
 def start_studio(runs: str) -> tuple[subprocess.Popen, str]:
@@ -99,7 +190,7 @@ def start_studio(runs: str) -> tuple[subprocess.Popen, str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "foveate", "studio", "--port", str(port), "--runs", runs]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}/"
     for _ in range(600):
         if is_up(address):
@@ -110,7 +201,7 @@ def start_studio(runs: str) -> tuple[subprocess.Popen, str]:
 
 
 def is_up(address: str) -> bool:
-    """Whether anybody answers."""
+    """Whether the server answers."""
     try:
         urllib.request.urlopen(address, timeout=5).close()
     except OSError:
@@ -124,25 +215,26 @@ def memory_of(process: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def press(address: str, process: int, clients: int, seconds: float) -> tuple[Times, list[float]]:
-    """So many clients for so long: their times, and the memory of the server every few seconds."""
+def press(address: str, process: int, honest: int, hostile: int, seconds: float) -> tuple[Times, list[float]]:
+    """Run the clients for some time: their times, and the memory of the server every few seconds."""
     times, memory, end = Times(), [], time.monotonic() + seconds
 
-    def visit() -> None:
+    def work(kind: type[Client] | type[Attacker], first: int) -> None:
         try:
-            client = Client(address, times)
+            client = kind(address, times)
         except Exception as error:
             times.failures.append(repr(error))
             return
-        example = 0
+        number = first
         while time.monotonic() < end:
             try:
-                client.visit(example % 8)
+                client.visit(number)
             except Exception as error:
-                times.failures.append(repr(error))
-            example += 1
+                (times.failures if kind is Client else times.served).append(repr(error))
+            number += 1
 
-    threads = [threading.Thread(target=visit) for _ in range(clients)]
+    kinds = [(Client, n) for n in range(honest)] + [(Attacker, 3 * n) for n in range(hostile)]
+    threads = [threading.Thread(target=work, args=kind) for kind in kinds]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -151,19 +243,24 @@ def press(address: str, process: int, clients: int, seconds: float) -> tuple[Tim
     return times, memory
 
 
-def summary(clients: int, times: Times, memory: list[float], spent: float) -> dict[str, float]:
+def summary(honest: int, hostile: int, times: Times, memory: list[float], spent: float) -> dict[str, object]:
     """The numbers of one round; memory after the first quarter, when everything is loaded, and at the end."""
     later = memory[len(memory) // 4 :] or [0.0]
     return {
-        "clients": clients,
+        "honest clients": honest,
+        "hostile clients": hostile,
         "answers": len(times.answers),
         "failures": len(times.failures),
         "answer median, s": round(median(times.answers or [float("nan")]), 3),
         "answer 95 %, s": round(quantiles(times.answers, n=20)[-1], 3) if len(times.answers) > 1 else float("nan"),
         "maps median, s": round(median(times.maps or [float("nan")]), 3),
-        "server seconds an answer": round(spent / max(len(times.answers), 1), 3),
+        "server seconds per answer": round(spent / max(len(times.answers), 1), 3),
         "memory at a quarter, MB": round(later[0]),
         "memory at the end, MB": round(later[-1]),
+        "largest memory, MB": round(max(memory or [0.0])),
+        "hostile requests": sum(times.refused.values()),
+        "hostile requests served": len(times.served),
+        "answers to hostile requests": dict(sorted(times.refused.items())),
     }
 
 
@@ -174,8 +271,9 @@ def server_seconds(process: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, default=8)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=12, help="honest and hostile ones together")
+    parser.add_argument("--hostile", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
@@ -183,17 +281,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as runs:
         server, address = start_studio(runs)
         try:
-            press(address, server.pid, 1, 5)  # what is loaded first is not measured
-            for clients, seconds in ((1, min(30.0, options.seconds)), (options.clients, options.seconds)):
+            press(address, server.pid, 1, 0, 5)  # what is loaded first is not measured
+            rounds = (
+                (1, 0, min(30.0, options.seconds)),
+                (options.clients - options.hostile, options.hostile, options.seconds),
+            )
+            for honest, hostile, seconds in rounds:
                 before = server_seconds(server.pid)
-                times, memory = press(address, server.pid, clients, seconds)
-                rows.append(summary(clients, times, memory, server_seconds(server.pid) - before))
-                print(rows[-1], *times.failures[:3], sep="\n", flush=True)
+                times, memory = press(address, server.pid, honest, hostile, seconds)
+                rows.append(summary(honest, hostile, times, memory, server_seconds(server.pid) - before))
+                print(json.dumps(rows[-1], indent=1), *times.failures[:3], *times.served[:3], sep="\n", flush=True)
         finally:
             server.terminate()
             server.wait(30)
     if options.save:
         RESULTS.write_text(json.dumps({"load": list(os.getloadavg()), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    sys.exit(any(row["failures"] or row["hostile requests served"] for row in rows))
 
 
 if __name__ == "__main__":

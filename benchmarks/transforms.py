@@ -1,4 +1,4 @@
-"""The discrete transforms beside `entmax` and `copt` from PyPI: value, gradient, time and memory, one thread, one run.
+"""Value, gradient, time and memory of the discrete transforms, beside `entmax` and `copt` from PyPI, on one thread.
 
 make bench          or: python benchmarks/transforms.py [--save]
 """
@@ -26,7 +26,7 @@ def relative(a: torch.Tensor, b: torch.Tensor, scale: torch.Tensor | None = None
 
 
 def simplex_rows() -> list[dict]:
-    """Sparsemax and 1.5-entmax, ours and the peer's, against our float64 values."""
+    """Sparsemax and 1.5-entmax of foveate and of entmax, compared with float64."""
     pairs: list[tuple[str, Callable, Callable | None]] = [
         ("sparsemax", fv.sparsemax, lambda z: peer.sparsemax(z, dim=-1)),
         ("entmax 1.5", fv.entmax, lambda z: peer.entmax15(z, dim=-1)),
@@ -66,7 +66,7 @@ def simplex_rows() -> list[dict]:
 
 
 def maps(kind: str, B: int, H: int, W: int) -> torch.Tensor:
-    """Score maps: independent noise, or two bumps with a little noise, as a trained model gives."""
+    """Score maps: independent noise, or two bumps with a little noise, similar to those of a trained model."""
     noise = torch.randn(B, H, W)
     if kind == "noise":
         return noise
@@ -76,7 +76,7 @@ def maps(kind: str, B: int, H: int, W: int) -> torch.Tensor:
 
 
 def peer_tv(z: torch.Tensor, smoothness: float) -> torch.Tensor:
-    """copt's Dykstra on each map, then our sparsemax."""
+    """copt's Dykstra algorithm on each map, followed by our sparsemax."""
     H, W = z.shape[1:]
     flat = z.double().flatten(1).numpy()
     fused = np.stack([peer_prox(row, smoothness, H, W) for row in flat])
@@ -84,7 +84,7 @@ def peer_tv(z: torch.Tensor, smoothness: float) -> torch.Tensor:
 
 
 def tv_rows() -> list[dict]:
-    """TVmax, certified, beside copt's 2-D prox followed by sparsemax (it has no gradient)."""
+    """TVmax with its certified gap, beside copt's 2-D prox followed by sparsemax, which has no gradient."""
     rows = []
     for H, W in ((8, 8), (14, 14), (19, 32)):
         for kind in ("noise", "bumps"):
@@ -128,7 +128,7 @@ def tv_rows() -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--save", action="store_true", help="keep the rows in benchmarks/results/transforms.json")
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results/transforms.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -137,7 +137,7 @@ def main() -> None:
     for title, rows in tables.items():
         show(f"{title}: batch 64 and 512, float32, {where['processor']}", rows)
     if options.save:
-        print("kept in", save("transforms", where, tables))
+        print("saved in", save("transforms", where, tables))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Mechanisms in one model, by turns, beside softmax: what the benchmarks of models share."""
+"""Shared by the benchmarks of models: mechanisms in one model, measured in turns and compared with softmax."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 
 def softmax_first(text: str) -> list[str]:
-    """Names with commas between, and softmax, which the others are compared with, before them."""
+    """Names separated by commas, with softmax, to which the others are compared, in front."""
     return ["softmax", *(name for name in text.split(",") if name != "softmax")]
 
 
 def by_turns(names: Sequence[str], once: Callable[[str], float], rounds: int) -> dict[str, float]:
-    """The median over the rounds of the seconds that `once(name)` tells; in a round all get the same random numbers."""
+    """The median over the rounds of the seconds that `once(name)` returns; all names share the seed of a round."""
     times: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
         for name in names:
@@ -33,15 +33,15 @@ def beside_softmax(
     batch: int = 1,
     calls: int = 1,
 ) -> list[dict[str, Any]]:
-    """One row a mechanism.
+    """One row per mechanism.
 
     Args:
-        whole: seconds of the whole work, by mechanism.
-        parts: seconds of the only part that differs.
-        aims: the largest ratio to softmax that is wanted.
-        head: of the column of the whole, in milliseconds.
-        batch: how many share the whole.
-        calls: how often the part is in it.
+        whole: total seconds, by mechanism.
+        parts: seconds of one call of the only part that differs.
+        aims: target of the ratio to softmax.
+        head: name of the column of the total time, in milliseconds.
+        batch: number of examples that share the total time.
+        calls: number of calls of the part that differs.
     """
     base = whole["softmax"]
     return [

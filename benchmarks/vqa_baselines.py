@@ -1,15 +1,15 @@
-"""How far linear models get on questions about photographs.
+"""Linear baselines for questions about photographs.
 
     python benchmarks/vqa_baselines.py DATA STORE
 
-DATA is a folder in the layout of VQA for COCO (`vqa-coco`), STORE the features of its pictures. Trains on the train
-split, prints the share of right answers on the validation split. What each row may see:
+DATA is a directory in the format of `vqa-coco`, STORE the features of its images. Trains on the train split and prints
+the accuracy on the validation split. Inputs:
 
-- nothing: answers with the most frequent one
-- question words: one or two words in a row
-- words and picture: those beside the mean of the picture's features; no interaction between them
+- nothing: the most frequent answer
+- question words: single words and pairs of consecutive words
+- words and image: the same with the mean of the image features, without interaction
 
-Softmax regression over the answers that occur three times, nine passes of AdamW. Two minutes on one core.
+Softmax regression over the answers that occur at least three times, nine epochs of AdamW. Two minutes on one core.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from scenes_baselines import table, words_of
 from torch import Tensor, nn
 
 from foveate.data import DATASETS
-from foveate.data.features import FeatureStore
+from foveate.data.feature_store import FeatureStore
 from foveate.data.samples import ANSWER_TYPES, Dataset
 
 PASSES, BATCH, RATE, DECAY = 9, 128, 3e-3, 0.01
-PICTURE = 0.05  # the size of a feature of the picture beside the ones of words
+IMAGE_SCALE = 0.05  # scale of the image features relative to the indicators of words
 
 
 def means_of(data: Dataset, store: FeatureStore) -> Tensor:
-    """(questions, D) the mean of the features of each question's picture."""
-    means = {picture.id: store.get(picture).values.astype(np.float32).mean(0) for picture in data.pictures}
+    """(questions, D) the mean of the image features of each question."""
+    means = {image.id: store.get(image).values.astype(np.float32).mean(0) for image in data.images}
     return torch.from_numpy(np.stack([means[question.image_id] for question in data.questions]))
 
 
@@ -61,15 +61,15 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("store", type=Path)
     given = parser.parse_args()
-    train, val = (DATASETS["vqa-coco"].read(given.data, split, need_pictures=False) for split in ("train", "val"))
+    train, val = (DATASETS["vqa-coco"].read(given.data, split, need_images=False) for split in ("train", "val"))
     answers, store = [question.answer for question in train.questions], FeatureStore(given.store)
     words = [torch.from_numpy(seen.toarray()) for seen in words_of(train, val, longest=2, word=r"\w+")]
     looks = [means_of(data, store) for data in (train, val)]
-    scaled = [PICTURE * (look - looks[0].mean(0)) / looks[0].std(0) for look in looks]
+    scaled = [IMAGE_SCALE * (look - looks[0].mean(0)) / looks[0].std(0) for look in looks]
     rows = {
         "nothing": [Counter(answers).most_common(1)[0][0]] * len(val.questions),
         "question words": guess(*words, answers),
-        "words and picture": guess(*(torch.cat(pair, 1) for pair in zip(words, scaled, strict=True)), answers),
+        "words and image": guess(*(torch.cat(pair, 1) for pair in zip(words, scaled, strict=True)), answers),
     }
     types = {name: (lambda question, name=name: question.answer_type == name) for name in ANSWER_TYPES}
     print(table(rows, val, {"all": lambda question: True, **types}))

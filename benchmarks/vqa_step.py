@@ -1,15 +1,16 @@
-"""A training step of MCAN with every mechanism, relative to softmax, in one run.
+"""Time of a training step of MCAN with every mechanism, as a multiple of softmax, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/vqa_step.py [--save] [--rounds 5]
 
-Forward, loss and backward in float32 on one thread, processor time. "small": 6 layers of 512 on a 14x14 grid of 2048
-features, batch 4 (a larger one spreads the fixed cost of a call over more examples); "tiny": the recipe vqa-mcan-scenes
-without its picture encoder, 7x7, batch 64. Aim: at most 1.05x (small) and 1.3x (tiny) of softmax.
+Processor time of forward, loss and backward in float32 on one thread. "small": 6 layers of 512 units on a 14x14 grid of
+2048 features, batch size 4 (a larger batch would spread the fixed cost of a call over more examples); "tiny": the
+recipe vqa-mcan-scenes without its image encoder, 7x7, batch size 64. Target: at most 1.05x (small) and 1.3x (tiny) of
+softmax.
 
-The mechanisms take turns. "step": the median over the rounds, with its ratio to softmax's. Only the reading of the
-picture for the answer differs between mechanisms, a small part of the step, and the noise of a busy machine is often
-larger; "reading" is this part by itself, forward and backward, its lower quartile, and "by parts" is the ratio of two
-steps that differ by it alone.
+The mechanisms are measured in turns. "step" is the median over the rounds, with its ratio to softmax. Only the last
+attention over the image differs between mechanisms, a small part of the step, and the noise of a busy machine is often
+larger; "reading" is the time of this part alone, forward and backward, its lower quartile, and "by parts" is the ratio
+computed from it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from torch import nn
 from turns import beside_softmax, by_turns, softmax_first
 
 from foveate.attention import MECHANISMS, mechanism
-from foveate.data.features import ImageFeatures
 from foveate.encoders import StoredFeatures, TextEncoder
+from foveate.features import ImageFeatures
 from foveate.losses import answer_bce
 from foveate.models import MCAN
 
@@ -55,7 +56,7 @@ SETTINGS = {
 
 
 def step(model: nn.Module, setting: Setting) -> float:
-    """Seconds of processor time of one step: other programs count as little as possible."""
+    """Processor time of one step, in seconds."""
     side, batch = setting.side, setting.batch
     features = ImageFeatures(torch.randn(batch, side * side, setting.features), grid=(side, side))
     tokens, mask = torch.randint(4, 100, (batch, WORDS)), torch.ones(batch, WORDS, dtype=torch.bool)
@@ -68,7 +69,7 @@ def step(model: nn.Module, setting: Setting) -> float:
 
 
 def reading(name: str, setting: Setting) -> float:
-    """Seconds of what differs: scores and values of one batch to the context, and back."""
+    """Processor time of the part that differs: from the scores and values of a batch to the context, and back."""
     N, grid = setting.side**2, (setting.side, setting.side)
     attend = mechanism(name)
     scores = torch.randn(setting.batch, N, requires_grad=True)
@@ -100,7 +101,7 @@ def rows(setting: Setting, names: list[str], rounds: int) -> list[dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--save", action="store_true", help="keep the rows in benchmarks/results/vqa_step.json")
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results/vqa_step.json")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--mechanisms", default=",".join(MECHANISMS))

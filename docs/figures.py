@@ -1,4 +1,4 @@
-"""Draw every figure of the documentation from made pictures and kept benchmark rows, the same on every run.
+"""Draw every figure of the documentation from generated images and saved benchmark results, deterministically.
 
 python docs/figures.py [name ...]
 """
@@ -34,14 +34,14 @@ DPI = 110
 
 
 def ellipse(long: float, short: float, degrees: float) -> Tensor:
-    """Covariance with deviations `long` and `short`, the long axis turned by `degrees`, y down."""
+    """Covariance with standard deviations `long` and `short`, the long axis rotated by `degrees`, y down."""
     c, s = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    turn = torch.tensor([[c, -s], [s, c]])
-    return turn @ torch.diag(torch.tensor([long**2, short**2])) @ turn.T
+    rotation = torch.tensor([[c, -s], [s, c]])
+    return rotation @ torch.diag(torch.tensor([long**2, short**2])) @ rotation.T
 
 
 def from_moments(mean: Tensor, covariance: Tensor) -> dict[str, fv.ops.Density]:
-    """One member of every family with the same mean and covariance, by title."""
+    """One density of every family with the same mean and covariance, by title."""
     from foveate.ops.radial import scale_of_covariance
 
     return {
@@ -53,7 +53,7 @@ def from_moments(mean: Tensor, covariance: Tensor) -> dict[str, fv.ops.Density]:
 
 
 def blobs(*centres: tuple[float, float], noise: float = 0.0, seed: int = 0, grid: tuple[int, int] = (14, 14)) -> Tensor:
-    """Weights (1, N) of equal round blobs, with noise in the logarithms."""
+    """Weights (1, N) of equal round blobs, with noise in log space."""
     positions = cell_centres(*grid)
     distance2 = (positions - torch.tensor(centres)[:, None]).square().sum(-1)
     mass = torch.exp(-distance2 / (2 * 0.07**2)).sum(0)
@@ -106,7 +106,7 @@ def density_floor() -> Figure:
 
 
 def density_cost() -> Figure:
-    """Cost against N, J, K and the EM iterations, forward and backward, from the rows that the benchmarks keep."""
+    """Time by N, J, K and EM iterations, forward and backward, from the saved benchmark results."""
     from matplotlib.figure import Figure
 
     rows = json.loads((RESULTS / "continuous.json").read_text(encoding="utf-8"))["growth"]
@@ -136,7 +136,7 @@ def density_cost() -> Figure:
     figure.axes[0].plot(at, cost, "^-", color="#009e73", label="weighted EM, K = 4", ms=4)
     for axes in figure.axes:
         axes.set(ylim=(0, None))
-        axes.set_ylabel("µs an example", fontsize=8)
+        axes.set_ylabel("µs per example", fontsize=8)
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(fontsize=7, frameon=False)
@@ -144,16 +144,16 @@ def density_cost() -> Figure:
 
 
 @lru_cache(maxsize=1)
-def asked() -> tuple[np.ndarray, Question, Dataset]:
-    """A drawn picture and a question about two things that are far apart."""
+def example_question() -> tuple[np.ndarray, Question, Dataset]:
+    """A generated image and a question about two objects that are far apart."""
     data = make_scenes(split="val", count=60)
-    pairs = [q for q in data.questions if "two-distant" in q.tags and len(q.boxes) == 2 and "?" in q.text]
-    question = max(pairs, key=lambda q: min(box.area for box in q.boxes))
-    return data.picture(question).pixels(), question, data
+    pairs = [q for q in data.questions if "two-distant" in q.tags and len(q.boxes) == 2 and len(q.text) < 60]
+    question = max(pairs, key=lambda q: min((b.x1 - b.x0) * (b.y1 - b.y0) for b in q.boxes))
+    return data.image(question).pixels(), question, data
 
 
-def look_at(*boxes: Box, strength: float = 6.0, noise: float = 0.4, seed: int = 0) -> Tensor:
-    """Scores (1, 196) that rise at the boxes, with noise: what a model that knows its way might give."""
+def scores_at(*boxes: Box, strength: float = 6.0, noise: float = 0.4, seed: int = 0) -> Tensor:
+    """Scores (1, 196) that are high inside the boxes, with noise, as a trained model might compute them."""
     positions = cell_centres(14, 14)
     scores = noise * torch.randn(196, generator=torch.Generator().manual_seed(seed))
     for x0, y0, x1, y1 in boxes:
@@ -167,60 +167,60 @@ def attend(name: str, scores: Tensor, **options: float) -> fv.Attended:
 
 
 def plot_show() -> Figure:
-    image, question, _ = asked()
-    seen = attend("multimodal", look_at(*question.boxes))
-    return plot.show(image, seen, truth=question.region(), title=question.text)
+    image, question, _ = example_question()
+    attended = attend("multimodal", scores_at(*question.boxes))
+    return plot.show(image, attended, truth=question.region(), title=question.text)
 
 
 def plot_compare() -> Figure:
-    image, question, _ = asked()
-    scores = look_at(*question.boxes)
+    image, question, _ = example_question()
+    scores = scores_at(*question.boxes)
     names = ("softmax", "sparsemax", "continuous-softmax", "continuous-sparsemax", "multimodal", "multimodal-sparse")
-    seen = {name: attend(name, scores) for name in names}
-    seen["multimodal-sparse"] = attend("multimodal-sparse", scores, family="truncated-paraboloid")
-    return plot.compare(image, seen, truth=question.region())
+    attended = {name: attend(name, scores) for name in names}
+    attended["multimodal-sparse"] = attend("multimodal-sparse", scores, family="truncated-paraboloid")
+    return plot.compare(image, attended, truth=question.region())
 
 
 def plot_cells() -> Figure:
-    image, question, _ = asked()
-    scores = look_at(*question.boxes)
-    seen = {name: attend(name, scores) for name in ("softmax", "sparsemax")}
-    seen["tvmax"] = attend("tvmax", scores, smoothness=0.5)
-    return plot.compare(image, seen, style="cells")
+    image, question, _ = example_question()
+    scores = scores_at(*question.boxes)
+    attended = {name: attend(name, scores) for name in ("softmax", "sparsemax")}
+    attended["tvmax"] = attend("tvmax", scores, smoothness=0.5)
+    return plot.compare(image, attended, style="cells")
 
 
-def plot_people() -> Figure:
-    image, question, _ = asked()
-    people = blobs(*(((b.x0 + b.x1) / 2, (b.y0 + b.y1) / 2) for b in question.boxes), grid=(28, 28)).reshape(28, 28)
-    return plot.show(image, attend("softmax", look_at(*question.boxes)), truth=people, title="softmax")
+def plot_human() -> Figure:
+    image, question, _ = example_question()
+    human_map = blobs(*(((b.x0 + b.x1) / 2, (b.y0 + b.y1) / 2) for b in question.boxes), grid=(28, 28)).reshape(28, 28)
+    return plot.show(image, attend("softmax", scores_at(*question.boxes)), truth=human_map, title="softmax")
 
 
 def plot_strip() -> Figure:
-    image, question, data = asked()
+    image, question, data = example_question()
     caption = next(c for c in data.captions if c.image_id == question.image_id and len(c.tokens) <= 12)
     rows = []
     for t, _ in enumerate(caption.tokens):
         boxes = [box for phrase in caption.phrases if phrase.start <= t < phrase.stop for box in phrase.boxes]
-        rows.append(look_at(*boxes, seed=t))
-    seen = attend("softmax", torch.stack(rows, dim=1))
-    return plot.strip(image, caption.tokens, seen, columns=5)
+        rows.append(scores_at(*boxes, seed=t))
+    attended = attend("softmax", torch.stack(rows, dim=1))
+    return plot.strip(image, caption.tokens, attended, columns=5)
 
 
 def plot_words() -> Figure:
-    _, question, _ = asked()
+    _, question, _ = example_question()
     tokens = question.text.rstrip("?").split()
-    telling = torch.tensor([[3.0 if len(token) > 4 else 0.5 for token in tokens]])
-    weights = fv.softmax(telling + 0.5 * torch.randn(telling.shape, generator=torch.Generator().manual_seed(1)))
-    return plot.words(tokens, fv.Attended(torch.zeros(1, 0), weights), title="attention to the question")
+    scores = torch.tensor([[3.0 if len(token) > 4 else 0.5 for token in tokens]])
+    weights = fv.softmax(scores + 0.5 * torch.randn(scores.shape, generator=torch.Generator().manual_seed(1)))
+    return plot.words(tokens, fv.Attended(torch.zeros(1, 0), weights), title="attention over the question")
 
 
 def plot_boxes() -> Figure:
-    image, question, data = asked()
-    things = data.objects_of(question.image_id)
-    scores = torch.tensor([[2.0 if thing.id in question.objects else 0.0 for thing in things]])
-    seen = fv.Attended(torch.zeros(1, 0), fv.softmax(scores + 0.3 * torch.randn(scores.shape)))
-    boxes = [tuple(thing.box) for thing in things]
-    return plot.show(image, seen, boxes=boxes, truth=question.region(), title="attention to regions")
+    image, question, data = example_question()
+    objects = data.objects_of(question.image_id)
+    scores = torch.tensor([[2.0 if each.id in question.objects else 0.0 for each in objects]])
+    attended = fv.Attended(torch.zeros(1, 0), fv.softmax(scores + 0.3 * torch.randn(scores.shape)))
+    boxes = [tuple(each.box) for each in objects]
+    return plot.show(image, attended, boxes=boxes, truth=question.region(), title="attention over regions")
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
@@ -233,7 +233,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "plot-show": plot_show,
     "plot-compare": plot_compare,
     "plot-cells": plot_cells,
-    "plot-people": plot_people,
+    "plot-human": plot_human,
     "plot-strip": plot_strip,
     "plot-words": plot_words,
     "plot-boxes": plot_boxes,
@@ -245,7 +245,7 @@ def main(names: list[str]) -> None:
         torch.manual_seed(0)
         buffer = BytesIO()
         FIGURES[name]().savefig(buffer, dpi=DPI)
-        # a palette makes the file three times smaller; the noise of a picture would take up all of a fitted one
+        # A palette makes the file three times smaller; one fitted to an image would be used up by its noise.
         palette = Image.Quantize.MEDIANCUT if name.startswith("density") else Image.Quantize.FASTOCTREE
         Image.open(buffer).convert("RGB").quantize(256, palette).save(OUT / f"{name}.png", optimize=True)
         print(OUT / f"{name}.png")

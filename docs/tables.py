@@ -1,4 +1,4 @@
-"""Fill the tables of README.md and of the results from the registry and the kept rows, so that neither can drift.
+"""Write the tables of README.md and of the results pages from the registry and the saved benchmark results.
 
 python docs/tables.py
 """
@@ -20,11 +20,11 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 
 
 def mechanisms() -> str:
-    """One row a mechanism, from MECHANISMS."""
+    """One row per mechanism, from `MECHANISMS`."""
     from foveate import MECHANISMS
 
     return markdown(
-        ["name", "what it is", "kind", "from"],
+        ["name", "description", "output", "reference"],
         [
             [f"`{name}`", row.summary, "density" if row.continuous else "weights", row.reference]
             for name, row in MECHANISMS.items()
@@ -33,7 +33,7 @@ def mechanisms() -> str:
 
 
 def speed() -> str:
-    """The rows of the kept benchmarks that the README shows."""
+    """The saved benchmark results that the README shows."""
     rows = []
     for row in load("transforms")["simplex"]:
         if row["who"] == "entmax" and row["rows"] == 512 and row["scores"] >= 196 and row["transform"] != "entmax 1.3":
@@ -47,34 +47,38 @@ def speed() -> str:
             cost = f"{ours['with backward us']:.0f} µs with backward, gap {ours['worst gap']:.0e}"
             rows.append([what, "`copt` from PyPI", f"{peer['ours is faster']:.1f}x forward", cost])
     rows += [
-        [f"{row['work']}, 100 functions", "", "", f"{row['both us']:.0f} µs with backward, error {row['error']:.0e}"]
+        [
+            f"{row['work']}, 100 basis functions",
+            "",
+            "",
+            f"{row['both us']:.0f} µs with backward, error {row['error']:.0e}",
+        ]
         for row in load("continuous")["densities"][:2]
     ]
     rows += [
         [row["work"], "", "", f"{row['best us']:.0f} µs"] for row in load("mixtures")["cost"] if row["to reach"] != "-"
     ]
-    return markdown(["work", "against", "ours is faster", "ours, an example"], rows)
+    return markdown(["operation", "compared with", "speed-up", "foveate, per example"], rows)
 
 
 def load(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-# Told of a mechanism, neither good nor bad.
-UNJUDGED = ("area", "regions", "components", "entropy", "words", "zero area")
+# Properties of attention for which neither more nor less is better.
+NEUTRAL = ("area", "regions", "components", "entropy", "words", "zero area")
 
 
 def comparison(
     name: str, columns: dict[str, tuple[str, float]], *, several: bool = False, of: str = "attention"
 ) -> str:
-    """One row an attention, or a model, of a kept comparison, mean ± standard deviation over seeds; the best is bold.
+    """One row per mechanism or model of a saved comparison: mean ± standard deviation over seeds, the best in bold.
 
     Args:
         name: of the file.
-        columns: for each metric the head of its column and what it is multiplied with; a negative factor marks one that
-            should be small.
-        several: leave out rows of one seed alone.
-        of: what the rows are; the names of models are not code.
+        columns: per metric the head of its column and a factor; a negative factor marks a metric that should be small.
+        several: leave out rows with a single seed.
+        of: what the rows are; names of models are not set as code.
     """
     rows = {label: runs for label, runs in load(name)["rows"].items() if len(runs) > several}
     table, means = [], {metric: {} for metric in columns}
@@ -86,15 +90,15 @@ def comparison(
     for label, runs in rows.items():
         cells = [named(label) if of == "attention" else label, str(len(runs))]
         for metric, (_, factor) in columns.items():
-            text = told([abs(factor) * run[metric] for run in runs if metric in run])
-            best = metric not in UNJUDGED and means[metric].get(label) == max(means[metric].values())
+            text = spread([abs(factor) * run[metric] for run in runs if metric in run])
+            best = metric not in NEUTRAL and means[metric].get(label) == max(means[metric].values())
             cells.append(f"**{text}**" if best else text)
         table.append(cells)
     return markdown([of, "seeds", *(head for head, _ in columns.values())], table)
 
 
 def named(label: str) -> str:
-    """The label of a row with its names as code.
+    """The label of a row with its names set as code.
 
     >>> named("tvmax from scratch"), named("vqa-mcan-coco tvmax")
     ('`tvmax`, from scratch', '`vqa-mcan-coco`, `tvmax`')
@@ -105,13 +109,13 @@ def named(label: str) -> str:
     return f"`{first}`, {rest[0] if ' ' in rest[0] else f'`{rest[0]}`'}"
 
 
-def told(values: list[float]) -> str:
-    """Mean ± standard deviation with digits that suit them."""
+def spread(values: list[float]) -> str:
+    """Mean ± standard deviation, with digits that depend on the size."""
     if not values:
         return "-"
     digits = 1 if mean(values) >= 10 else 3 if mean(values) < 2 else 2
-    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{spread}"
+    deviation = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{deviation}"
 
 
 ANSWERS = {
@@ -127,7 +131,7 @@ def vqa_scenes_answers() -> str:
     return comparison("vqa_scenes", ANSWERS | more)
 
 
-def vqa_scenes_looks() -> str:
+def vqa_scenes_attention() -> str:
     return comparison(
         "vqa_scenes",
         {
@@ -149,9 +153,9 @@ def vqa_short() -> str:
         {
             "accuracy": ("accuracy, %", 100.0),
             "js": ("JS to the true region, bits", -1.0),
-            "js/two-distant": ("two distant things", -1.0),
-            "pointing": ("looks most inside the region, %", 100.0),
-            "area": ("part of the picture, %", 100.0),
+            "js/two-distant": ("two distant objects", -1.0),
+            "pointing": ("maximum inside the region, %", 100.0),
+            "area": ("area of the image, %", 100.0),
         },
         several=True,
     )
@@ -166,7 +170,7 @@ def captioning_time() -> str:
 
 
 def against_softmax(name: str) -> str:
-    """The time of each mechanism against softmax, in one run, by the size of the model."""
+    """The time of each mechanism as a multiple of softmax in the same run, by the size of the model."""
     tables = {size: rows for size, rows in load(name).items() if size != "machine"}
     names = [row["mechanism"] for row in next(iter(tables.values()))]
     return markdown(
@@ -221,12 +225,12 @@ def matching_flickr8k() -> str:
     return comparison("matching_flickr8k", MATCHES, of="model")
 
 
-# The metrics whose changes are told, and how many digits they have.
+# The metrics whose changes are shown, and their digits after the decimal point.
 CHANGES = {"rsum": 1, "attention_precision": 3, "attention_recall": 3, "attention_f1": 3}
 
 
 def changes(name: str) -> str:
-    """What constraints change, seed by seed: the spread between seeds is larger than the changes."""
+    """What constraints change, seed by seed, since the spread between seeds is larger than the changes."""
     rows = load(name)["rows"]
     table = []
     for label, runs in rows.items():
@@ -250,7 +254,7 @@ def matching_flickr8k_changes() -> str:
 
 
 def components() -> str:
-    """Shares of K* against the penalty."""
+    """Fractions of K* by penalty."""
     heads = ["floor", "penalty", "K* = 1", "2", "3", "4", "mean K*", "JS", "JS, two distant", "accuracy, %"]
     return markdown(
         heads,
@@ -274,7 +278,7 @@ BLOCKS = {
     "speed": speed,
     "vqa-short": vqa_short,
     "vqa-scenes-answers": vqa_scenes_answers,
-    "vqa-scenes-looks": vqa_scenes_looks,
+    "vqa-scenes-attention": vqa_scenes_attention,
     "vqa-steps": vqa_steps,
     "vqa-coco": vqa_coco,
     "components": components,
@@ -290,7 +294,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("results-*.md")))
 
 
 def fill(text: str) -> str:
-    """The text with every block between `<!-- name -->` and `<!-- /name -->` made anew."""
+    """The text with every block between `<!-- name -->` and `<!-- /name -->` written again."""
     for name, make in BLOCKS.items():
         start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, found, rest = text.partition(start)

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foveate import ops, plot
+    from foveate import hf, ops, plot
     from foveate.attention import MECHANISMS, Attended, MultiheadAttention, mechanism
     from foveate.errors import DataError, FoveateError, MissingExtra, ShapeError, UnknownName
     from foveate.hub import load
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         sparsemax,
         tvmax,
     )
+    from foveate.watch import look, watch
 
 __version__ = "0.1.0"
 
@@ -55,7 +56,9 @@ __all__ = [
     "fit_mixture",
     "fusedmax",
     "gfusedmax",
+    "hf",
     "load",
+    "look",
     "mechanism",
     "ops",
     "plot",
@@ -63,12 +66,14 @@ __all__ = [
     "softmax",
     "sparsemax",
     "tvmax",
+    "watch",
 ]
 
 _HOMES = {
     "foveate.attention": ("MECHANISMS", "Attended", "MultiheadAttention", "mechanism"),
     "foveate.errors": ("DataError", "FoveateError", "MissingExtra", "ShapeError", "UnknownName"),
     "foveate.hub": ("load",),
+    "foveate.watch": ("look",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -76,7 +81,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'foveate' has no attribute {name!r}")
-    if name in ("ops", "plot"):
+    if name in ("hf", "ops", "plot", "watch"):
         return import_module(f"foveate.{name}")
     value = getattr(import_module(_HOME.get(name, "foveate.ops")), name)
     globals()[name] = value

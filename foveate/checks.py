@@ -1,23 +1,27 @@
-"""Checks of arguments: each raises an error of the form `<function>: expected <what>, got <value>; <what to do>`."""
+"""Checks of arguments: messages have the form `<function>: expected <what>, got <value>; <what to do>`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import index
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
 
 from foveate.errors import ShapeError
 
+Rows = int | slice | Sequence[int] | Tensor
+
 
 def is_tracing() -> bool:
-    """True inside torch.compile or a functorch transform, where the values of a tensor cannot be looked at."""
+    """Return True inside torch.compile or a functorch transform, where tensor values cannot be inspected."""
     return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def check_floating(where: str, name: str, x: Tensor) -> None:
-    """Refuse anything but a floating-point tensor."""
+    """Raises TypeError if `x` is not a floating-point tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{where}: expected {name} as a tensor, got {type(x).__name__}; wrap it in torch.as_tensor")
     if not x.is_floating_point():
@@ -25,13 +29,13 @@ def check_floating(where: str, name: str, x: Tensor) -> None:
 
 
 def check_ndim(where: str, name: str, x: Tensor, least: int, shape: str) -> None:
-    """Refuse a tensor with fewer than `least` axes; `shape` says what the axes are."""
+    """Raises ShapeError if `x` has fewer than `least` axes; `shape` names the axes in the message."""
     if x.ndim < least:
         raise ShapeError(f"{where}: expected {name} {shape}, got {tuple(x.shape)}; add the missing axes")
 
 
 def check_shape(where: str, name: str, x: Tensor, expected: Sequence[int | None], shape: str) -> None:
-    """Refuse a tensor whose sizes differ from `expected` (None matches any size)."""
+    """Raises ShapeError if the sizes of `x` differ from `expected`, in which None matches any size."""
     if len(x.shape) != len(expected) or any(e is not None and s != e for s, e in zip(x.shape, expected, strict=True)):
         wanted = ", ".join("any" if e is None else str(e) for e in expected)
         raise ShapeError(
@@ -40,17 +44,17 @@ def check_shape(where: str, name: str, x: Tensor, expected: Sequence[int | None]
 
 
 def check_dim(where: str, x: Tensor, dim: int) -> int:
-    """The axis as a non-negative number, or ShapeError when `x` has no such axis."""
+    """Return the axis as a non-negative index; raises ShapeError if `x` has no such axis."""
     if not -x.ndim <= dim < x.ndim:
         raise ShapeError(
             f"{where}: expected dim in [{-x.ndim}, {x.ndim - 1}] for scores {tuple(x.shape)}, got {dim}; "
-            "name an axis the scores have"
+            "use an axis of the scores"
         )
     return dim % x.ndim
 
 
 def check_mask(where: str, mask: Tensor, shape: Sequence[int]) -> None:
-    """Refuse a mask that is not boolean or that does not broadcast to `shape` without changing it."""
+    """Raises TypeError if the mask is not boolean, ShapeError if it does not broadcast to exactly `shape`."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"{where}: expected a boolean mask, got {got}; use mask.bool(), True where a location counts")
@@ -60,12 +64,12 @@ def check_mask(where: str, mask: Tensor, shape: Sequence[int]) -> None:
     if not fits:
         raise ShapeError(
             f"{where}: expected a mask that broadcasts to {tuple(shape)}, got {tuple(mask.shape)}; "
-            "give it the shape of the scores"
+            "pass a mask with the shape of the scores"
         )
 
 
 def check_padding(where: str, name: str, mask: Tensor, shape: Sequence[int], letters: str, what: str) -> None:
-    """Refuse a mask that is not boolean, not of `shape`, or in which anything follows padding; `what` is masked."""
+    """Raises TypeError or ShapeError if the mask is not boolean, not of `shape`, or has a `what` after padding."""
     check_mask(where, mask, shape)
     check_shape(where, name, mask, tuple(shape), letters)
     if not is_tracing() and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
@@ -75,18 +79,18 @@ def check_padding(where: str, name: str, mask: Tensor, shape: Sequence[int], let
 
 
 def raise_nan(where: str, name: str, x: Tensor) -> None:
-    """Raise the error for a tensor that holds NaN."""
+    """Raises ValueError that names the first NaN of a tensor known to contain one."""
     at = torch.isnan(x).nonzero()
     raise ValueError(
         f"{where}: expected {name} without NaN, got {len(at)} of {x.numel()}, the first at {tuple(at[0].tolist())}; "
-        "look for a division by zero or an overflow before this call"
+        "check for a division by zero or an overflow before this call"
     )
 
 
 def check_number(
     where: str, name: str, value: float, *, least: float | None = None, above: float | None = None, advice: str
 ) -> None:
-    """Refuse a number that is not finite, is below `least`, or is not greater than `above`."""
+    """Raises ValueError if the value is not a finite number, is below `least`, or is not greater than `above`."""
     bound = f">= {least:g}" if least is not None else f"> {above:g}" if above is not None else ""
     ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if ok and least is not None:
@@ -95,3 +99,58 @@ def check_number(
         ok = value > above
     if not ok:
         raise ValueError(f"{where}: expected {name} {bound}, got {value!r}; {advice}")
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Convert half precision to float32; other dtypes are returned unchanged.
+
+    >>> at_least_float32(torch.zeros(1, dtype=torch.bfloat16)).dtype, at_least_float32(torch.zeros(1).double()).dtype
+    (torch.float32, torch.float64)
+    """
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def index_examples(where: str, rows: Rows, B: int) -> slice | Tensor:
+    """What to index the first axis of size B with, so that the axis stays whatever `rows` is.
+
+    Args:
+        where: name of the caller, for errors.
+        rows: one example (kept as a batch of one), a slice, a sequence or tensor of numbers, or a boolean tensor (B,).
+        B: number of examples.
+
+    Raises:
+        IndexError: if an example is out of range.
+        ShapeError: if a tensor has more than one axis, or a boolean one is not of shape (B,).
+
+    >>> torch.arange(4)[index_examples("example", -1, 4)], torch.arange(4)[index_examples("example", [3, 0], 4)]
+    (tensor([3]), tensor([3, 0]))
+    """
+    if isinstance(rows, slice):
+        start, stop, step = rows.indices(B)
+        return rows if step > 0 else torch.arange(start, stop, step)
+    chosen = rows if isinstance(rows, Tensor) else torch.tensor(_numbers(where, rows), dtype=torch.long)
+    if chosen.dtype == torch.bool:
+        if chosen.shape != (B,):
+            raise ShapeError(
+                f"{where}: expected a boolean tensor of shape ({B},), got {tuple(chosen.shape)}; "
+                "use one truth value per example"
+            )
+        return chosen
+    if chosen.ndim > 1 or chosen.is_floating_point():
+        raise ShapeError(
+            f"{where}: expected a 1-d tensor of example numbers, got {chosen.dtype} of shape {tuple(chosen.shape)}; "
+            "index the fields themselves to go beyond the batch axis"
+        )
+    chosen = chosen.reshape(-1)
+    # an index out of range would abort the process on a GPU
+    if chosen.numel() and not -B <= int(chosen.min()) <= int(chosen.max()) < B:
+        raise IndexError(f"{where}: expected examples in [{-B}, {B - 1}], got {chosen.tolist()}; the batch has {B}")
+    return chosen
+
+
+def _numbers(where: str, rows: int | Sequence[int]) -> list[int]:
+    if isinstance(rows, bool) or not isinstance(rows, SupportsIndex | Sequence) or isinstance(rows, str):
+        raise TypeError(
+            f"{where}: expected an int, a slice, a sequence or a tensor, got {type(rows).__name__}; number the examples"
+        )
+    return [index(row) for row in rows] if isinstance(rows, Sequence) else [index(rows)]

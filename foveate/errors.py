@@ -1,4 +1,4 @@
-"""The errors foveate raises, each saying what was expected, what came and what to do."""
+"""The errors foveate raises. Every message states what was expected, what was received and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 class FoveateError(Exception):
-    """Base of the errors that foveate raises itself."""
+    """Base class of all errors defined by foveate."""
 
 
 class ShapeError(FoveateError, ValueError):
@@ -15,11 +15,11 @@ class ShapeError(FoveateError, ValueError):
 
 
 class DataError(FoveateError, ValueError):
-    """A file or a record in it is missing, broken or not what its format promises."""
+    """A file, or a record in it, is missing, corrupt or violates its format."""
 
 
 class UnknownName(FoveateError, LookupError):
-    """A name is in no table; the message carries the nearest one that is.
+    """A name is not in its table; the message suggests the nearest one.
 
     >>> raise UnknownName("mechanism", "softmx", ["softmax", "sparsemax"])
     Traceback (most recent call last):
@@ -29,13 +29,14 @@ class UnknownName(FoveateError, LookupError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
         near = get_close_matches(name, names, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names)}"
+        others = f"use one of {', '.join(names)}" if names else "none are available"
+        hint = f"did you mean {near[0]!r}?" if near else others
         super().__init__(f"{kind}: expected a known name, got {name!r}; {hint}")
         self.kind, self.name, self.nearest = kind, name, near[0] if near else None
 
 
 class MissingExtra(FoveateError, ImportError):
-    """An optional package is not installed; the message carries the pip line that brings it.
+    """An optional package is not installed; the message contains the pip command that installs it.
 
     >>> raise MissingExtra("studio", "gradio", extra="studio")
     Traceback (most recent call last):

@@ -1,10 +1,10 @@
-"""Load trained runs, and hand them on: a folder of JSON and safetensors, safe to take from strangers."""
+"""Load trained runs and share them: a directory of JSON and safetensors, safe to load from untrusted sources."""
 
 from __future__ import annotations
 
-import math
+import hashlib
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,111 +12,157 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foveate.errors import DataError
-from foveate.recipes import read_run
-from foveate.tasks import Predictor
-from foveate.train.checkpoint import WEIGHTS
-from foveate.train.folder import CONFIG, ENVIRONMENT, VOCABULARY, run_folder
-from foveate.train.history import METRICS
-from foveate.train.weights import load_weights
+from foveate.tasks import AnyTask, Predictor
+from foveate.train.recipe import file_errors, read_run, read_task, run_directory
+from foveate.train.records import CONFIG, ENVIRONMENT, METRICS, VOCABULARY
+from foveate.train.weights import WEIGHTS, check_weights, load_weights, read_header
 
-NEEDED = (CONFIG, VOCABULARY, WEIGHTS)
-TOLD = (METRICS, ENVIRONMENT)
-SLACK = 256 << 20
+REQUIRED = (CONFIG, VOCABULARY, WEIGHTS)
+OPTIONAL = (METRICS, ENVIRONMENT)
+# A model may create this much beyond four times its weights file: bytes for constants, tensors for temporary results.
+SLACK, SLACK_TENSORS, TENSORS_PER_WEIGHT = 256 << 20, 10_000, 50
 
 
-def load(run: str | Path, changes: Iterable[str] = (), *, device: torch.device | str | None = None) -> Predictor:
-    """A trained run, ready to use: what it offers (`answer`, `caption`, `match`, ...) is its task's.
+def load(
+    run: str | Path, changes: Iterable[str] = (), *, device: torch.device | str | None = None
+) -> Predictor[Any, Any]:
+    """Load a trained run; the result has the calls of its task: `answer`, `caption`, `match`, ...
 
-    Nothing in the files is executed. The sizes that `config.json` asks for may not be much larger than the weights
-    file, and every name and shape in its header is compared with the model, before the weights are read.
+    Nothing in the files is executed. Before the weights are read, the sizes in `config.json` are compared with the size
+    of the weights file, and every name and shape in its header with the model.
 
     Args:
-        run: folder of a run, or the name of one inside the package.
+        run: directory of a run, or name of one inside the package.
         changes: fields of its recipe to change, as "field=value": `load(run, ["mechanism=multimodal"])` attends with a
-            mixture in a model that was trained with something else.
-        device: to put the model on; the CPU when absent.
+            mixture in a model that was trained with another mechanism.
+        device: of the model; the CPU by default.
 
-    A missing or damaged file, a newer version and weights of another model raise DataError.
+    Raises DataError for a missing or damaged file, a newer version and weights of another model.
     """
-    folder = run_folder(run)
-    _, task = read_run(folder, changes)
-    if not (folder / WEIGHTS).is_file():
-        raise DataError(f"load: expected {WEIGHTS} in {folder}, got none; the run has not been evaluated yet: train on")
-    with _Budget(folder, (folder / WEIGHTS).stat().st_size):
+    directory, changes = run_directory(run), tuple(changes)
+    task: AnyTask = read_run(directory, changes)[1] if changes else read_task(directory)
+    if not (directory / WEIGHTS).is_file():
+        raise DataError(
+            f"load: expected {WEIGHTS} in {directory}, got none; the run has not been evaluated yet: continue training"
+        )
+    with file_errors(directory):
+        _check_size(task, directory / WEIGHTS)
         model = task.build_model()
-    load_weights(model, folder / WEIGHTS)
+    load_weights(model, directory / WEIGHTS, task.obsolete_weights)
     return task.predictor(model.to(device or "cpu").eval())
 
 
-def save_pretrained(run: str | Path, folder: Path) -> Path:
-    """Copy what is needed to use a run, without checkpoint and log, into a new folder, after loading it once.
+def load_for(where: str, run: str, call: str, command: str, *, device: str | None = None) -> Any:
+    """Load a run that has a call such as `answer`.
 
     Args:
-        run: folder of a run, or the name of one inside the package.
-        folder: to make; DataError when it holds a run already.
+        where: the caller, for the message.
+        run, device: as in `load`.
+        call: name of the method it must have.
+        command: trains such a run, for the message.
+
+    Raises DataError if the task of the run has no such call.
     """
-    source, folder = run_folder(run), Path(folder)
+    predictor = load(run, device=device)
+    if not hasattr(predictor, call):
+        raise DataError(
+            f"{where}: expected a run with the call {call!r}, got {run!r} of {type(predictor.task).__name__}; "
+            f"train one with {command}"
+        )
+    return predictor
+
+
+def load_embedder(where: str, run: str, device: str | None = None) -> tuple[Any, str, str]:
+    """Load a run that embeds images and texts, with the name to find it again and a digest of its weights."""
+    predictor = load_for(where, run, "embed_image", "foveate train matching-mdan-scenes", device=device)
+    directory, sha = run_directory(run), hashlib.sha256()
+    with (directory / WEIGHTS).open("rb") as file:
+        while piece := file.read(1 << 20):
+            sha.update(piece)
+    # An absolute path finds the run from any directory; embedded runs are known by their names.
+    name = str(directory.resolve()) if Path(run).expanduser().is_dir() else run
+    return predictor, name, sha.hexdigest()[:16]
+
+
+def save_pretrained(run: str | Path, directory: Path) -> Path:
+    """Copy what is needed to use a run, without checkpoint and log, into a new directory, after loading it once.
+
+    Args:
+        run: directory of a run, or name of one inside the package.
+        directory: to create; raises DataError if it already holds a run.
+    """
+    source, directory = run_directory(run), Path(directory)
     load(source)
-    if (folder / CONFIG).exists():
-        raise DataError(f"save_pretrained: expected a new folder, got the run in {folder}; choose another")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in (*NEEDED, *TOLD):
+    if (directory / CONFIG).exists():
+        raise DataError(f"save_pretrained: expected a new directory, got the run in {directory}; choose another")
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in (*REQUIRED, *OPTIONAL):
         if (source / name).exists():
-            shutil.copyfile(source / name, folder / name)
-    return folder
+            shutil.copyfile(source / name, directory / name)
+    return directory
 
 
 def from_pretrained(
     name: str | Path, *, revision: str | None = None, device: torch.device | str | None = None
-) -> Predictor:
-    """A run from a local folder, or, when there is none of that name, from the Hugging Face Hub.
+) -> Predictor[Any, Any]:
+    """Load a run from a local directory or, if there is none of that name, from the Hugging Face Hub.
 
     Args:
-        name: folder, name of an embedded run, or `owner/repository` on the Hub; only the run's own files are fetched.
+        name: directory, name of an embedded run, or `owner/repository` on the Hub; only a run's files are fetched.
         revision: branch, tag or commit on the Hub.
         device: as in `load`.
     """
     try:
-        folder = run_folder(name)
+        directory = run_directory(name)
     except DataError:
         if len(Path(name).parts) != 2 or Path(name).is_absolute() or str(name).startswith("."):
             raise
         from huggingface_hub import snapshot_download
 
         try:
-            folder = Path(snapshot_download(str(name), revision=revision, allow_patterns=[*NEEDED, *TOLD]))
+            directory = Path(snapshot_download(str(name), revision=revision, allow_patterns=[*REQUIRED, *OPTIONAL]))
         except Exception as error:  # the Hub's own errors, the network's and the disk's
             raise DataError(
-                f"from_pretrained: expected a folder or a repository of the Hub called {str(name)!r}, got {error}; "
+                f"from_pretrained: expected a directory or a repository of the Hub called {str(name)!r}, got {error}; "
                 "check the name and the connection"
             ) from error
-    return load(folder, device=device)
+    return load(directory, device=device)
+
+
+def _check_size(task: AnyTask, path: Path) -> None:
+    """Raises DataError if the model of the configuration does not fit its weights file, before memory is allocated.
+
+    The model is first built on the meta device, where tensors have shapes but no memory, and every name and shape is
+    compared with the header of the file.
+    """
+    with _Budget(path), torch.device("meta"):
+        model = task.build_model()
+    check_weights(model, path, task.obsolete_weights)
+
+
+_init_mode: Callable[[TorchDispatchMode], None] = TorchDispatchMode.__init__
 
 
 class _Budget(TorchDispatchMode):
-    """Refuses to make tensors that are out of proportion to the weights file; they would only be made to be filled."""
+    """Raises DataError if tensors are created out of proportion to a weights file, in bytes or in number."""
 
-    def __init__(self, folder: Path, file_size: int) -> None:
-        super().__init__()
-        self.folder, self.limit = folder, 4 * file_size + SLACK
+    def __init__(self, path: Path) -> None:
+        _init_mode(self)
+        self.path, self.bytes, self.tensors = path, 0, 0
+        self.most_bytes = 4 * path.stat().st_size + SLACK
+        self.most_tensors = TENSORS_PER_WEIGHT * len(read_header(path)) + SLACK_TENSORS
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = dict(kwargs or {})
-        if func.namespace == "aten" and not any(isinstance(arg, torch.Tensor) for arg in args):
-            self._check(args, kwargs)
-        return func(*args, **kwargs)
-
-    def _check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Check what makes a tensor of numbers alone: its first argument is a shape, or it counts between numbers."""
-        dtype = kwargs.get("dtype") or torch.get_default_dtype()
-        if args and isinstance(args[0], list | tuple):
-            count = math.prod(args[0])
-        else:
-            count = math.prod(max(abs(arg), 1) for arg in args if isinstance(arg, int))
-        if count * dtype.itemsize > self.limit:
+        result = func(*args, **(kwargs or {}))
+        # Operations in place, such as initialisations, return a tensor that has been counted.
+        if isinstance(result, torch.Tensor) and not any(result is arg for arg in args):
+            self.bytes += result.numel() * result.element_size()
+            self.tensors += 1
+        if self.bytes > self.most_bytes or self.tensors > self.most_tensors:
             raise DataError(
-                f"load: expected sizes in {self.folder / CONFIG} that suit its weights, got a tensor of "
-                f"{count * dtype.itemsize / 1e9:.3g} GB; the configuration is of another model"
+                f"load: expected sizes in {self.path.parent / CONFIG} that suit its weights, got a model of at least "
+                f"{self.bytes / 1e9:.3g} GB in {self.tensors} tensors; the configuration belongs to another model"
             )
+        return result

@@ -1,11 +1,11 @@
-"""Look a name up in a table; the tables are plain dictionaries in each package's `__init__`."""
+"""Look up names in tables, which are plain dictionaries in each package's `__init__`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from foveate.errors import MissingExtra, UnknownName
 
@@ -13,7 +13,7 @@ Row = TypeVar("Row")
 
 
 def lookup(kind: str, name: str, table: Mapping[str, Row]) -> Row:
-    """The row called `name`, or `UnknownName` with the nearest match.
+    """Return the row called `name`; raises UnknownName with the nearest match.
 
     >>> lookup("letter", "a", {"a": 1})
     1
@@ -24,8 +24,19 @@ def lookup(kind: str, name: str, table: Mapping[str, Row]) -> Row:
         raise UnknownName(kind, name, table) from None
 
 
+def load_target(target: str) -> Callable[..., Any]:
+    """Import the function called `module:function`.
+
+    >>> load_target("json:dumps")([1])
+    '[1]'
+    """
+    module, _, name = target.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
+
+
 def optional(what: str, module: str, extra: str) -> ModuleType:
-    """Import `module`, or raise `MissingExtra` with the pip line of the extra that brings it.
+    """Import `module`; raises MissingExtra with the pip command of the extra that provides it.
 
     >>> optional("example", "json", extra="none").__name__
     'json'

@@ -44,14 +44,18 @@ def beta(alpha: float) -> Callable[[Tensor, Tensor], BetaGaussian]:
     return make
 
 
-def mixture(family: Callable[[Tensor, Tensor], Density]) -> Callable[[Tensor, Tensor], Mixture]:
-    """Two components of different weight on both sides of the mean."""
+def mixture(
+    family: Callable[[Tensor, Tensor], Density], background: float | None = None
+) -> Callable[[Tensor, Tensor], Mixture]:
+    """Two components of different weight on both sides of the mean, over a background or not."""
 
     def make(mean: Tensor, covariance: Tensor) -> Mixture:
         shift = torch.linspace(0.05, 0.08, mean.shape[-1], dtype=mean.dtype)
         means = torch.stack([mean - shift, mean + shift], dim=-2)
-        weights = torch.tensor([0.3, 0.7], dtype=mean.dtype).expand(*mean.shape[:-1], 2)
-        return Mixture(family(means, torch.stack([covariance, covariance / 2], dim=-3)), weights)
+        weights = (1 - (background or 0)) * torch.tensor([0.3, 0.7], dtype=mean.dtype).expand(*mean.shape[:-1], 2)
+        even = None if background is None else torch.full_like(weights[..., 0], background)
+        parts = family(means, torch.stack([covariance, covariance / 2], dim=-3))
+        return Mixture(parts, weights, background=even)
 
     return make
 
@@ -64,6 +68,8 @@ FAMILIES: dict[str, Callable[[Tensor, Tensor], Density]] = {
     "beta-gaussian 2": beta(2.0),
     "mixture of gaussians": mixture(Gaussian),
     "mixture of paraboloids": mixture(paraboloid),
+    "mixture of gaussians over a background": mixture(Gaussian, 0.2),
+    "mixture of paraboloids over a background": mixture(paraboloid, 0.2),
 }
 
 
@@ -75,7 +81,7 @@ def ellipse(long: float, short: float, angle: float, dtype: torch.dtype = torch.
 
 
 def case(dim: int) -> tuple[Tensor, Tensor]:
-    """Three means and covariances inside the picture: tilted, round, axis-parallel."""
+    """Three means and covariances inside the image: tilted, round, axis-parallel."""
     mean = torch.tensor([[0.45, 0.55], [0.4, 0.5], [0.55, 0.45]], dtype=torch.float64)
     covariance = torch.stack([ellipse(0.12, 0.03, 0.6), ellipse(0.05, 0.05, 0), ellipse(0.1, 0.02, math.pi / 2)])
     return mean[:, :dim].clone(), covariance[:, :dim, :dim].clone()

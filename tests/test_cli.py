@@ -1,4 +1,4 @@
-"""The command line: what people type, what they read, what scripts get."""
+"""The command line: arguments, output and exit codes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from foveate.cli import COMMANDS, main
 from foveate.cli.list import TABLES
 from foveate.recipes import RECIPES
 from foveate.tasks import TASKS
-from foveate.train.checkpoint import CHECKPOINT, WEIGHTS
-from foveate.train.weights import load_tensors
+from foveate.train.weights import CHECKPOINT, WEIGHTS, load_tensors
 from tests.train.toy import Toy, toy_net_points
 
 ROOT = Path(__file__).parent.parent
@@ -35,8 +34,8 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def config(folder: str) -> dict:
-    return json.loads(Path(folder, "config.json").read_text())
+def config(directory: str) -> dict:
+    return json.loads(Path(directory, "config.json").read_text())
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,13 +105,13 @@ def test_missing_words_are_wrong_use(arguments: list[str], capsys: pytest.Captur
     assert main(arguments) == 2
 
 
-def test_wrong_values_are_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_values_are_explained_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TRAIN, "epochs=many"]) == 1
     assert capsys.readouterr().err == "epochs: expected int, got 'many'; write epochs=<int>\n"
 
 
 def test_a_fault_of_the_program_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self, model, batch):
+    def broken(self, model, batch, step):
         raise ValueError("math domain error")
 
     monkeypatch.setattr(Toy, "loss", broken)
@@ -136,7 +135,7 @@ def test_changes_in_both_ways_of_writing_and_any_order(changes: list[str]) -> No
     assert found["training"]["optimiser"]["lr"] == 0.1
 
 
-def test_train_names_the_folder_and_shows_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_names_the_directory_and_shows_the_best(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(TRAIN) == 0
     captured = capsys.readouterr()
     assert "runs/toy-net-points-epochs=1: best after step 13, epoch 1" in captured.out
@@ -144,7 +143,7 @@ def test_train_names_the_folder_and_shows_the_best(capsys: pytest.CaptureFixture
     assert captured.err == ""
     assert Path("runs/toy-net-points-epochs=1", WEIGHTS).exists()
     assert main(TRAIN) == 1
-    assert "go on with it by --resume" in capsys.readouterr().err
+    assert "pass --resume" in capsys.readouterr().err
     assert main([*TRAIN, "--resume"]) == 0
 
 
@@ -159,7 +158,7 @@ def test_a_run_older_than_a_field_goes_on_and_another_run_does_not(capsys: pytes
     assert "norm" in capsys.readouterr().err
 
 
-def test_train_tells_of_evaluations_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_reports_evaluations_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(TRAIN[:-1]) == 0
     assert "step 13, epoch 1: accuracy" in capsys.readouterr().err
 
@@ -180,7 +179,7 @@ def test_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "a", "nois=3"]) == 2
     assert main(["evaluate", "a", "--split", "tset"]) == 1
     assert main(["evaluate", "nothing"]) == 1
-    assert "expected the folder of a run" in capsys.readouterr().err
+    assert "expected the directory of a run" in capsys.readouterr().err
 
 
 def test_compare_trains_each_and_prints_one_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +187,7 @@ def test_compare_trains_each_and_prints_one_table(capsys: pytest.CaptureFixture[
     words += ["--finetune", "0"]
     assert main([*words, "--out", "c"]) == 0
     out = capsys.readouterr().out
-    for word in ("toy-net-points, val, 2 seed(s)", "softmax", "tvmax", "accuracy", "±", "time a step"):
+    for word in ("toy-net-points, val, 2 seed(s)", "softmax", "tvmax", "accuracy", "±", "time per step"):
         assert word in out
     assert "tvmax" in Path("c/report.html").read_text()
     results = json.loads(Path("c/compare.json").read_text())["results"]
@@ -249,7 +248,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "everything is saved in run" in err
-    assert "go on with: foveate train toy-net-points epochs=100000 --out run --resume" in err
+    assert "continue with: foveate train toy-net-points epochs=100000 --out run --resume" in err
     step = load_tensors(Path("run", CHECKPOINT))[1]["position"]["step"]
     assert f"train: stopped after step {step} of" in err
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import foveate as fv
 from foveate.data import scenes
+from foveate.train import from_config, read_run, to_config
+from foveate.train.recipe import read_task
+from foveate.train.records import History
+from foveate.train.weights import load_tensors, named_tensors, read_header
 
 RUNS = Path(fv.__file__).parent / "runs"
+NAMES = sorted(path.parent.name for path in RUNS.glob("*/config.json"))
 
 
 def test_the_runs_are_small_and_hold_no_pickle():
@@ -18,17 +24,37 @@ def test_the_runs_are_small_and_hold_no_pickle():
     assert {path.suffix for path in files} == {".json", ".safetensors"}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_runs_are_written_as_this_version_writes_them(name: str):
+    directory = RUNS / name
+    config = json.loads((directory / "config.json").read_text())
+    assert config == json.loads(json.dumps(to_config(from_config(config))))
+    assert "checksum" in json.loads((directory / "vocabulary.json").read_text())
+    model = read_task(directory).build_model()
+    assert read_header(directory / "model.safetensors").keys() == named_tensors(model).keys()  # nothing obsolete
+    tensors, _ = load_tensors(directory / "model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+def test_the_steps_of_the_matching_run_are_known():
+    """Its ranking is warmed up and must not be again when training starts from it."""
+    _, state = load_tensors(RUNS / "scenes-matching" / "model.safetensors")
+    recipe, task = read_run("scenes-matching")
+    assert state["steps"] == History.load(RUNS / "scenes-matching", task.objective).best.step
+    assert state["steps"] > recipe.settings.ranking.warmup_steps > 0
+
+
 def test_scenes_vqa_answers_questions_it_has_not_seen():
     run, data = fv.load("scenes-vqa"), scenes(split="test")
     questions = data.questions[:80]
-    right = [run.answer(data.picture(q).pixels(), q.text).text == q.answer for q in questions]
+    right = [run.answer(data.image(q).pixels(), q.text).text == q.answer for q in questions]
     assert sum(right) / len(right) > 0.75
 
 
 def test_an_answer_says_where_it_looked():
     run, data = fv.load("scenes-vqa"), scenes(split="test")
     question = next(q for q in data.questions if q.question_type == "colour")
-    found = run.answer(data.picture(question).pixels(), question.text)
+    found = run.answer(data.image(question).pixels(), question.text)
     seen = found.attention.map(112, 112)[0].double()
     assert seen.sum().item() == pytest.approx(1, abs=1e-4)
     region = question.region()
@@ -39,17 +65,17 @@ def test_scenes_captioning_names_things_that_are_there():
     run, data = fv.load("scenes-captioning"), scenes(split="test", count=40)
     nouns = {name for things in data.objects.values() for thing in things for name in (thing.name, *thing.synonyms)}
     said = there = 0
-    for picture in data.pictures:
-        names = {name for thing in data.objects[picture.id] for name in (thing.name, *thing.synonyms)}
-        words = nouns.intersection(run.caption(picture.pixels()).text.split())
+    for image in data.images:
+        names = {name for thing in data.objects[image.id] for name in (thing.name, *thing.synonyms)}
+        words = nouns.intersection(run.caption(image.pixels()).text.split())
         said, there = said + len(words), there + len(words & names)
     assert said >= len(data)
     assert there / said > 0.8
 
 
-def test_scenes_matching_tells_captions_of_a_picture_from_others():
+def test_scenes_matching_tells_captions_of_an_image_from_others():
     run, data = fv.load("scenes-matching"), scenes(split="test", count=20)
-    captions = [data.captions_of(picture.id)[0].text for picture in data.pictures]
-    scores = run.match([picture.pixels() for picture in data.pictures], captions)
+    captions = [data.captions_of(image.id)[0].text for image in data.images]
+    scores = run.match([image.pixels() for image in data.images], captions)
     best = scores.argmax(1)
     assert (best == best.new_tensor(range(len(data)))).double().mean() > 0.6

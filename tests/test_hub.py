@@ -1,4 +1,4 @@
-"""Loading runs, also those of strangers."""
+"""Loading runs, also from untrusted sources."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 
 from foveate import hub
 from foveate.errors import DataError, UnknownName
-from foveate.recipes import train_recipe
 from foveate.tasks import TASKS
+from foveate.train import train_recipe
 from tests.train.toy import Toy, ToyPredictor, changed, toy_net_points
 
 
@@ -23,11 +23,11 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hub") / "run"
+    directory = tmp_path_factory.mktemp("hub") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TASKS, "toy", Toy)
-        train_recipe(changed(toy_net_points(), epochs=1, settings={"dtype": "float32"}), folder, progress=False)
-    return folder
+        train_recipe(changed(toy_net_points(), epochs=1, settings={"dtype": "float32"}), directory, progress=False)
+    return directory
 
 
 @pytest.fixture
@@ -49,7 +49,9 @@ def test_a_run_offers_what_its_task_offers(run: Path) -> None:
     assert isinstance(loaded, ToyPredictor)
     assert not loaded.model.training
     assert loaded.nearest(0.2, 0.2) in (0, 1, 2)
-    assert loaded.device == torch.device("cpu")
+    assert {parameter.device for parameter in loaded.model.parameters()} == {torch.device("cpu")}
+    moved = hub.load(run, device="meta")
+    assert all(parameter.is_meta for parameter in moved.model.parameters())
 
 
 def test_fields_of_a_run_can_be_changed(run: Path) -> None:
@@ -61,21 +63,21 @@ def test_fields_of_a_run_can_be_changed(run: Path) -> None:
 def test_a_run_inside_the_package_loads_by_name(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.move(run, tmp_path / "runs" / "small")
     (tmp_path / "train").mkdir()
-    monkeypatch.setattr("foveate.train.folder.__file__", str(tmp_path / "train" / "folder.py"))
+    monkeypatch.setattr("foveate.train.recipe.__file__", str(tmp_path / "train" / "directory.py"))
     assert isinstance(hub.load("small"), ToyPredictor)
-    with pytest.raises(DataError, match=r"expected the folder of a run .* got 'smal'; .* embedded one: small"):
+    with pytest.raises(DataError, match=r"expected the directory of a run .* got 'smal'; .* embedded one: small"):
         hub.load("smal")
 
 
 def test_saved_runs_are_small_and_load_offline(run: Path, tmp_path: Path) -> None:
-    folder = hub.save_pretrained(run, tmp_path / "out")
+    directory = hub.save_pretrained(run, tmp_path / "out")
     names = {"config.json", "vocabulary.json", "model.safetensors", "metrics.json", "environment.json"}
-    assert {path.name for path in folder.iterdir()} == names
-    first, second = hub.load(run), hub.from_pretrained(folder)
+    assert {path.name for path in directory.iterdir()} == names
+    first, second = hub.load(run), hub.from_pretrained(directory)
     for name, tensor in first.model.state_dict().items():
         assert torch.equal(tensor, second.model.state_dict()[name])
-    with pytest.raises(DataError, match=r"save_pretrained: expected a new folder, got the run in"):
-        hub.save_pretrained(run, folder)
+    with pytest.raises(DataError, match=r"save_pretrained: expected a new directory, got the run in"):
+        hub.save_pretrained(run, directory)
 
 
 def test_a_name_of_the_hub_is_fetched_without_anything_else(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +91,7 @@ def test_a_name_of_the_hub_is_fetched_without_anything_else(run: Path, monkeypat
     assert isinstance(hub.from_pretrained("owner/name", revision="v1"), ToyPredictor)
     assert asked["name"] == "owner/name"
     assert asked["revision"] == "v1"
-    assert set(asked["allow_patterns"]) == {*hub.NEEDED, *hub.TOLD}
+    assert set(asked["allow_patterns"]) == {*hub.REQUIRED, *hub.OPTIONAL}
 
 
 def test_a_failing_hub_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,15 +99,15 @@ def test_a_failing_hub_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("no connection")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    with pytest.raises(DataError, match=r"from_pretrained: expected a folder or a repository .* got no connection"):
+    with pytest.raises(DataError, match=r"from_pretrained: expected a directory or a repository .* got no connection"):
         hub.from_pretrained("owner/name")
-    with pytest.raises(DataError, match=r"load: expected the folder of a run"):
-        hub.from_pretrained("./no/such/folder")
+    with pytest.raises(DataError, match=r"load: expected the directory of a run"):
+        hub.from_pretrained("./no/such/directory")
 
 
 def test_a_newer_configuration_is_refused(run: Path) -> None:
     edit(run / "config.json", "format", value=99)
-    with pytest.raises(DataError, match=r"config.json: expected format 1 or older, got 99; a newer foveate wrote it"):
+    with pytest.raises(DataError, match=r"config.json: expected format 2 or older, got 99; it was written by a newer"):
         hub.load(run)
 
 
@@ -131,7 +133,7 @@ def test_weights_of_another_model_are_refused(run: Path) -> None:
 def test_sizes_out_of_proportion_are_refused_before_they_are_made(run: Path, hidden: int) -> None:
     edit(run / "config.json", "settings", "hidden", value=hidden)
     with pytest.raises(
-        DataError, match=r"load: expected sizes in .*config.json that suit its weights, got a tensor of"
+        DataError, match=r"load: expected sizes in .*config.json that suit its weights, got a model of at least"
     ):
         hub.load(run)
 
@@ -146,5 +148,5 @@ def test_damaged_weights_are_refused(run: Path) -> None:
 def test_no_pickle_is_read(run: Path) -> None:
     """A file that is a pickle under the right name is refused by its header."""
     torch.save(Toy(toy_net_points().settings, 3).build_model().state_dict(), run / "model.safetensors")
-    with pytest.raises(DataError, match=r"load: expected whole tensors in"):
+    with pytest.raises(DataError, match=r"load: expected complete tensors in"):
         hub.load(run)

@@ -5,7 +5,7 @@ from functools import partial
 from foveate.attention.attended import Attended, Grid
 from foveate.attention.continuous import ContinuousAttention
 from foveate.attention.discrete import DiscreteAttention
-from foveate.attention.fits import ChooseMixture, Fit, MatchMoments, SparseMixture, SplitMixture
+from foveate.attention.fits import ChooseMixture, Fit, MatchBetaGaussian, MatchMoments, SparseMixture, SplitMixture
 from foveate.attention.mechanism import Mechanism, continuous, mechanism
 from foveate.attention.multihead import MultiheadAttention
 from foveate.ops import TRANSFORMS
@@ -20,9 +20,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "continuous-sparsemax": continuous(
         MatchMoments, "one ellipse, zero outside", f"{_THESIS}, §4.3", family="truncated-paraboloid"
     ),
-    "continuous-entmax": continuous(
-        MatchMoments, "between the two, by alpha", "the family of both", family="beta-gaussian", alpha=1.5
-    ),
+    "continuous-entmax": continuous(MatchBetaGaussian, "between the two, by alpha", "the family of both"),
     "multimodal": continuous(ChooseMixture, "a mixture, K chosen for each example", f"{_PAPER}, §4-5"),
     "k-mca": continuous(SplitMixture, "a mixture of K components", f"{_THESIS}, §6.3"),
     "multimodal-sparse": continuous(SparseMixture, "a mixture whose components die by themselves", "their future work"),
@@ -36,6 +34,7 @@ __all__ = [
     "DiscreteAttention",
     "Fit",
     "Grid",
+    "MatchBetaGaussian",
     "MatchMoments",
     "Mechanism",
     "MultiheadAttention",

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from foveate.checks import Rows, check_floating, check_mask, check_ndim, index_examples
 from foveate.errors import ShapeError
 from foveate.ops.density import Density
 from foveate.ops.grid import canvas_places
+from foveate.ops.mixture import Mixture
 from foveate.ops.resample import resample_map
+from foveate.ops.trees import as_tree
 
 Grid = tuple[int, ...] | Tensor
 
 
+@as_tree
 @dataclass(frozen=True)
 class Attended:
     """The result of attending: what was read, and where.
+
+    Indexing picks examples, and the batch axis stays: `attended[3]` is `attended[3:4]`, a batch of one. An index is an
+    int, a slice, a sequence or tensor of ints, or a boolean tensor (B,).
 
     Attributes:
         context: (B, ..., D) the attended values.
         weights: (B, ..., N) the discrete weights; for a density, the ones it was fitted to.
         density: the continuous density, of batch shape (B, ...), or None for a discrete mechanism.
-        grid: (H, W) rows and columns of the locations, (N,) in one dimension, or a (B, 2) tensor with one pair an
+        grid: (H, W) rows and columns of the locations, (N,) in one dimension, or a (B, 2) tensor with one pair per
             example (each in the row order of its own grid, padded at the end), or None when there is no grid.
         mask: (B, N) True where a location counts, or None when all do.
 
     >>> seen = Attended(torch.zeros(1, 8), torch.full((1, 4), 0.25), grid=(2, 2))
     >>> seen.map().shape, seen.map(4, 4).sum().item()
     (torch.Size([1, 2, 2]), 1.0)
+    >>> Attended(torch.zeros(5, 8), torch.full((5, 4), 0.25))[[0, 2]].context.shape
+    torch.Size([2, 8])
     """
 
     context: Tensor
@@ -38,8 +49,46 @@ class Attended:
     grid: Grid | None = None
     mask: Tensor | None = None
 
+    def __getitem__(self, rows: Rows) -> Attended:
+        """The attention of some examples, as a batch of them."""
+        B = self.weights.shape[0]
+        chosen = index_examples("Attended", rows, B)
+        return replace(
+            self,
+            context=self.context[chosen],
+            weights=self.weights[chosen],
+            density=None if self.density is None else self.density[chosen],
+            grid=self.grid[chosen] if isinstance(self.grid, Tensor) else self.grid,
+            # a mask may be shared by the batch, (N,) or (1, N)
+            mask=None if self.mask is None else self.mask.expand(B, self.mask.shape[-1])[chosen],
+        )
+
+    def mean_over_queries(self) -> Attended:
+        """The attention of all queries together: the mean over those that attend to something.
+
+        Returns:
+            context (B, D) and weights (B, N), zero where no query attends to anything. The density is the mixture of
+            the densities of all queries, of batch shape (B,). Without query axes, the same object.
+
+        >>> both = Attended(torch.zeros(1, 3, 8), torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]))
+        >>> both.mean_over_queries().weights.tolist()
+        [[0.5, 0.5]]
+        """
+        queries = tuple(range(1, self.weights.ndim - 1))
+        if not queries:
+            return self
+        attends = (self.weights.sum(-1) > 0).to(self.weights.dtype)
+        weights = attends / attends.sum(queries, keepdim=True).clamp(min=1)
+        density = self.density
+        return replace(
+            self,
+            context=(weights.unsqueeze(-1).to(self.context.dtype) * self.context).sum(queries),
+            weights=(weights.unsqueeze(-1) * self.weights).sum(queries),
+            density=None if density is None else Mixture.average(density, weights.to(density.mean.dtype)),
+        )
+
     def map(self, H: int | None = None, W: int | None = None) -> Tensor:
-        """The attention as an image that sums to one over the picture, whatever the mechanism.
+        """The attention as an image that sums to one over the image, whatever the mechanism.
 
         Args:
             H, W: rows and columns of the result; those of the grid (the largest one, where they differ) when absent.
@@ -58,6 +107,24 @@ class Attended:
         if self.density is None:
             return resample_map(self._cells(size), H, W, self._used())
         return _share(self.density.to_map(H, W), self.weights, 2)
+
+    def fit(self, name: str, **options: Any) -> Attended:
+        """The same attention as a density: its weights, summarised by a few ellipses.
+
+        Args:
+            name: a continuous mechanism, such as "multimodal".
+            options: of that mechanism, such as `max_components=3`.
+
+        Returns:
+            This attention with a density, which `foveate.watch.describe` puts into numbers and `fv.plot.show` draws.
+
+        >>> weights = torch.zeros(1, 16).index_fill(1, torch.tensor([5]), 1.0)
+        >>> Attended(torch.zeros(1, 8), weights, grid=(4, 4)).fit("continuous-softmax").density.mean.tolist()
+        [[0.375, 0.375]]
+        """
+        from foveate.attention.refit import fit_density
+
+        return fit_density(self, name, options)
 
     def _line(self, N: int) -> Tensor:
         if self.density is None:
@@ -82,7 +149,9 @@ def grid_size(grid: Grid) -> tuple[int, ...]:
     >>> grid_size(torch.tensor([[2, 5], [3, 4]]))
     (3, 5)
     """
-    return tuple(int(n) for n in grid.amax(0)) if isinstance(grid, Tensor) else tuple(grid)
+    if not isinstance(grid, Tensor):
+        return tuple(grid)
+    return tuple(int(n) for n in grid.amax(0)) if len(grid) else (0, 0)
 
 
 def to_canvas(x: Tensor, grid: Tensor, size: tuple[int, ...]) -> Tensor:
@@ -114,8 +183,63 @@ def _beside(part: Tensor, x: Tensor) -> Tensor:
 
 
 def _share(mass: Tensor, weights: Tensor, axes: int) -> Tensor:
-    """Mass per cell scaled to sum to one; zero where no weight was given."""
+    """Mass per cell scaled to sum to one; zero where there is no weight."""
     dims = tuple(range(-axes, 0))
     total = mass.sum(dims, keepdim=True)
     there = (weights.sum(-1) > 0).reshape(*weights.shape[:-1], *[1] * axes)
     return torch.where(there & (total > 0), mass / torch.where(total > 0, total, 1), 0)
+
+
+def check_inputs(
+    where: str, scores: Tensor, values: Tensor, grid: Grid | None, mask: Tensor | None, *, needs_grid: bool = False
+) -> None:
+    """Raises an error if scores (B, ..., N), values (B, N, D), grid and mask (B, N) do not match."""
+    check_floating(where, "scores", scores)
+    check_floating(where, "values", values)
+    check_ndim(where, "scores", scores, 2, "(B, ..., N)")
+    B, N = scores.shape[0], scores.shape[-1]
+    if values.ndim != 3 or values.shape[:2] != (B, N):
+        raise ShapeError(
+            f"{where}: expected values (B, N, D) = ({B}, {N}, any), got {tuple(values.shape)}; "
+            "pass one row of values per score"
+        )
+    if mask is not None:
+        check_mask(where, mask, (B, N))
+    check_grid(where, grid, B, N, needs_grid=needs_grid)
+
+
+def check_grid(where: str, grid: Grid | None, B: int, N: int, *, needs_grid: bool = False) -> None:
+    """Raises ShapeError if the grid does not have N cells, or is None where one is needed."""
+    if grid is None:
+        if needs_grid:
+            raise ShapeError(f"{where}: expected grid=(H, W), got None; pass the rows and columns of the {N} locations")
+        return
+    if isinstance(grid, Tensor):
+        if grid.shape != (B, 2):
+            raise ShapeError(
+                f"{where}: expected grid (B, 2) = ({B}, 2), got {tuple(grid.shape)}; pass rows and columns per example"
+            )
+        most = 0 if grid.is_meta or B == 0 else int(grid.prod(-1).max())
+        if most > N:
+            raise ShapeError(f"{where}: expected at most {N} cells per example, got {most}; pad the scores at the end")
+        return
+    size = grid_size(grid)
+    if len(size) not in (1, 2) or min(size) < 0 or math.prod(size) != N:
+        raise ShapeError(f"{where}: expected a grid of {N} cells, got {size}; rows times columns must be {N}")
+
+
+def without_padding(grid: Grid | None, mask: Tensor | None, N: int) -> Tensor | None:
+    """The mask (B, N) with the padding of examples whose own grid has fewer than N cells taken out."""
+    if not isinstance(grid, Tensor):
+        return mask
+    real = torch.arange(N, device=grid.device) < grid.prod(-1, keepdim=True)
+    return real if mask is None else real & mask
+
+
+def mask_beside(scores: Tensor, mask: Tensor | None) -> Tensor | None:
+    """The (B, N) mask shaped to go beside the query axes of (B, ..., N) scores."""
+    if mask is None:
+        return None
+    return mask.expand(scores.shape[0], scores.shape[-1]).reshape(
+        scores.shape[0], *[1] * (scores.ndim - 2), scores.shape[-1]
+    )

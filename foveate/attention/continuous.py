@@ -1,22 +1,22 @@
-"""Attention with a density over the picture instead of weights."""
+"""Attention with a density over the image instead of weights."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields, is_dataclass, replace
+from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from foveate.attention.attended import Attended, Grid
+from foveate.attention.attended import Attended, Grid, check_inputs, mask_beside, without_padding
 from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.fits import Fit
-from foveate.attention.shapes import check_inputs, mask_beside, without_padding
 from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.density import Density
 from foveate.ops.grid import cell_centres, cell_centres_1d, ragged_centres
-from foveate.ops.ridge import ridge_coefficients
+from foveate.ops.reading import weighted_sum
+from foveate.ops.ridge import ridge_coefficients, ridge_weights
 
 
 class ContinuousAttention(nn.Module):
@@ -28,10 +28,14 @@ class ContinuousAttention(nn.Module):
         fit: how weights become a density.
         transform: from scores to the weights that are fitted, a name in TRANSFORMS.
         basis: of the value function; one that suits the grid when absent (`GaussianBasis.for_grid`).
-        ridge, padding: penalty of the ridge regression, and whether it sees zeros around the picture; the thesis uses
+        ridge, padding: penalty of the ridge regression, and whether it sees zeros around the image; the thesis uses
             0.01 and padding, paper 000 no padding.
 
     In one dimension (text, audio) the grid is (N,), or absent.
+
+    torch.compile makes one graph of it (`fullgraph=True`), with and without a mask. Two cases need several graphs: a
+    grid that is a tensor, because which examples share a basis depends on its values, and `multimodal` in training,
+    because the number of components is drawn.
 
     Reference: Farinhas 2021, algorithms 1 and 2; Farinhas et al. 2021, §3.
 
@@ -63,8 +67,11 @@ class ContinuousAttention(nn.Module):
         mask = without_padding(grid, mask, scores.shape[-1])
         weights = self.transform.weigh(scores.to(wide), grid, mask)
         density = self.fit(weights, _positions(weights, grid), mask_beside(weights, mask), training=self.training)
-        context = self._read(density, values.to(wide), grid, mask)
-        context = torch.where(weights.sum(-1, keepdim=True) > 0, context, 0)
+        if weights.numel() == 0:  # no example, query or location: an empty sum, which backward goes through too
+            context = weighted_sum(weights, values.to(wide))
+        else:
+            context = self._read(density, values.to(wide), grid, mask)
+            context = torch.where(weights.sum(-1, keepdim=True) > 0, context, 0)
         return Attended(context.to(values.dtype), weights.to(scores.dtype), density, grid, mask)
 
     def _read(self, density: Density, values: Tensor, grid: Grid, mask: Tensor | None) -> Tensor:
@@ -76,24 +83,35 @@ class ContinuousAttention(nn.Module):
             return self._expect(density, values, shapes[0], mask)
         parts = [(group == g).nonzero()[:, 0] for g in range(len(shapes))]
         read = [
-            self._expect(_rows(density, rows), values[rows], shape, None if mask is None else mask[rows])
+            self._expect(density[rows], values[rows], shape, None if mask is None else mask[rows])
             for rows, shape in zip(parts, shapes, strict=True)
         ]
         return torch.cat(read)[torch.cat(parts).argsort()]
 
     def _expect(self, density: Density, values: Tensor, cells: tuple[int, ...] | Tensor, mask: Tensor | None) -> Tensor:
-        sizes = [int(n) for n in cells]
+        sizes = [index(n) for n in cells]
         n = math.prod(sizes)
-        mask = None if mask is None or bool(mask[:, :n].all()) else mask[:, :n]
+        mask = None if mask is None else mask[:, :n]
         basis = GaussianBasis.for_grid(*sizes) if self.basis is None else self.basis
-        coefficients = ridge_coefficients(values[:, :n], basis, sizes, self.ridge, self.padding, mask)
         expectations = density.expect(basis).to(values.dtype)
-        B, J, D = coefficients.shape
-        return (expectations.reshape(B, -1, J) @ coefficients).reshape(*expectations.shape[:-1], D)
+        B, (J, D) = len(values), (len(basis), values.shape[-1])
+        r = expectations.reshape(B, -1, J)
+        Q = r.shape[1]
+        if Q * n * (J + D) < J * D * (n + Q):  # (r R) V or r (R V), whichever takes fewer products
+            weights = ridge_weights(r, basis, tuple(sizes), self.ridge, self.padding, mask)
+            context = weights @ _present(values[:, :n], mask)
+        else:
+            context = r @ ridge_coefficients(values[:, :n], basis, sizes, self.ridge, self.padding, mask)
+        return context.reshape(*expectations.shape[:-1], D)
 
     def extra_repr(self) -> str:
         """The fit and the basis, for print."""
         return f"fit={self.fit}, padding={self.padding}"
+
+
+def _present(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Values with 0 where masked, whatever stood there."""
+    return values if mask is None else torch.where(mask.unsqueeze(-1), values, 0)
 
 
 def _positions(weights: Tensor, grid: Grid) -> Tensor:
@@ -102,16 +120,5 @@ def _positions(weights: Tensor, grid: Grid) -> Tensor:
         points = ragged_centres(grid, weights.shape[-1], dtype=weights.dtype).to(weights.device)
         return points.reshape(len(grid), *[1] * (weights.ndim - 2), *points.shape[1:]).expand(*weights.shape, 2)
     make: Any = cell_centres_1d if len(grid) == 1 else cell_centres
-    return make(*grid, dtype=weights.dtype, device=weights.device)
-
-
-def _rows(density: Density, rows: Tensor) -> Density:
-    """The density of some examples of the batch."""
-    assert is_dataclass(density)
-    parts = {field.name: getattr(density, field.name) for field in fields(density)}
-    chosen = {
-        name: _rows(part, rows) if isinstance(part, Density) else part[rows]
-        for name, part in parts.items()
-        if isinstance(part, (Tensor, Density))
-    }
-    return replace(density, **chosen)
+    centres: Tensor = make(*grid, dtype=weights.dtype, device=weights.device)
+    return centres

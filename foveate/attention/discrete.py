@@ -8,11 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveate.attention.attended import Attended, Grid, from_canvas, grid_size, to_canvas
-from foveate.attention.shapes import check_inputs, mask_beside, weighted_sum, without_padding
+from foveate.attention.attended import (
+    Attended,
+    Grid,
+    check_grid,
+    check_inputs,
+    from_canvas,
+    grid_size,
+    mask_beside,
+    to_canvas,
+    without_padding,
+)
 from foveate.errors import UnknownName
 from foveate.ops import TRANSFORMS
 from foveate.ops.grid import grid_edges
+from foveate.ops.reading import weighted_sum
 from foveate.registry import lookup
 
 
@@ -23,8 +33,10 @@ class DiscreteAttention(nn.Module):
 
     Args:
         transform: a name in TRANSFORMS.
-        options: of the transform: `alpha`, `smoothness`, `edges` (absent edges: the neighbours on the grid, or a chain
-            where there is no grid).
+        options: of the transform: `alpha`, `smoothness`, or `edges` (E, 2); without edges, a transform of a graph uses
+            the neighbours on the grid, or a chain if there is no grid.
+
+    A grid of one dimension, `grid=(N,)`, is a chain for every transform.
 
     Reference: Martins et al. 2020, §2.
 
@@ -49,38 +61,43 @@ class DiscreteAttention(nn.Module):
     def forward(self, scores: Tensor, values: Tensor, grid: Grid | None = None, mask: Tensor | None = None) -> Attended:
         """Attend with scores (B, ..., N) to values (B, N, D) on a grid, where mask (B, N) is True."""
         check_inputs(self.name, scores, values, grid, mask, needs_grid=self.row.axes == 2)
-        mask = without_padding(grid, mask, scores.shape[-1])
         weights = self.weigh(scores, grid, mask)
-        return Attended(weighted_sum(weights, values), weights, None, grid, mask)
+        mask = without_padding(grid, mask, scores.shape[-1])
+        return Attended(weighted_sum(weights, values, self.row.sparse), weights, None, grid, mask)
 
     def weigh(self, scores: Tensor, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
         """The weights alone, (B, ..., N)."""
-        keep = mask_beside(scores, mask)
+        B, N = scores.shape[0], scores.shape[-1]
+        check_grid(self.name, grid, B, N, needs_grid=self.row.axes == 2)
+        keep = mask_beside(scores, without_padding(grid, mask, N))
+        if not isinstance(grid, Tensor):
+            return self._transform(scores, _rows_and_columns(grid, N), keep)
+        if self.row.axes == 1 and (self.edges is not None or not self.row.needs_edges):
+            return self._transform(scores, (1, N), keep)  # neighbours on the grid do not matter
+        # On one canvas, neighbours in each example's own grid are neighbours of the whole batch.
+        size = _rows_and_columns(grid, N)
+        counts = torch.ones_like(scores) if keep is None else keep.expand(scores.shape).to(scores.dtype)
+        cells, kept = (to_canvas(x, grid, size).flatten(-2) for x in (scores, counts))
+        weights = self._transform(cells, size, kept > 0)
+        return from_canvas(weights.reshape(*scores.shape[:-1], *size), grid, N)
+
+    def _transform(self, scores: Tensor, size: tuple[int, int], keep: Tensor | None) -> Tensor:
+        """Weights of (..., H·W) scores in the row order of one grid."""
         if self.row.axes == 2:
-            assert grid is not None
-            return self._weigh_grid(scores, grid, keep)
+            cells = scores.reshape(*scores.shape[:-1], *size)
+            keep = None if keep is None else keep.reshape(*keep.shape[:-1], *size)
+            return self.row.function(cells, mask=keep, **self.options).flatten(-2)
         if self.row.needs_edges:
-            return self.row.function(scores, self._edges(scores, grid), mask=keep, **self.options)
+            edges = grid_edges(*size, device=scores.device) if self.edges is None else self.edges
+            return self.row.function(scores, edges, mask=keep, **self.options)
         return self.row.function(scores, mask=keep, **self.options)
-
-    def _weigh_grid(self, scores: Tensor, grid: Grid, keep: Tensor | None) -> Tensor:
-        size = grid_size(grid)
-        if isinstance(grid, Tensor):
-            kept = torch.ones_like(scores) if keep is None else keep.expand(scores.shape).to(scores.dtype)
-            canvas = self.row.function(
-                to_canvas(scores, grid, size), mask=to_canvas(kept, grid, size) > 0, **self.options
-            )
-            return from_canvas(canvas, grid, scores.shape[-1])
-        cells = scores.reshape(*scores.shape[:-1], *size)
-        keep = None if keep is None else keep.reshape(*keep.shape[:-1], *size)
-        return self.row.function(cells, mask=keep, **self.options).flatten(-2)
-
-    def _edges(self, scores: Tensor, grid: Grid | None) -> Tensor:
-        if self.edges is not None:
-            return self.edges
-        size = (1, scores.shape[-1]) if grid is None or isinstance(grid, Tensor) or len(grid) < 2 else grid
-        return grid_edges(size[0], size[1], device=scores.device)
 
     def extra_repr(self) -> str:
         """The transform and its options, for print."""
         return ", ".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
+
+
+def _rows_and_columns(grid: Grid | None, N: int) -> tuple[int, int]:
+    """The grid's rows and columns; one row for a grid of one dimension and for none."""
+    size = (N,) if grid is None else grid_size(grid)
+    return (1, size[0]) if len(size) == 1 else (size[0], size[1])

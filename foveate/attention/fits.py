@@ -11,7 +11,7 @@ from torch import Tensor
 from foveate.ops.beta_gaussian import BetaGaussian
 from foveate.ops.density import Density
 from foveate.ops.gaussian import Gaussian
-from foveate.ops.mixture import fit_mixture, select_mixture
+from foveate.ops.mixture_fit import Likelihood, fit_mixture, select_mixture
 from foveate.ops.moments import Floor
 from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.registry import lookup
@@ -38,28 +38,45 @@ class MatchMoments(Fit):
     Attributes:
         family: a name in FAMILIES.
         floor: "cell", or a number (1e-6 in the papers); see `foveate.ops.moments`.
-        alpha: of the beta-Gaussian, 1 < alpha <= 2; None for the other families.
     """
 
     family: str = "gaussian"
     floor: Floor = "cell"
-    alpha: float | None = None
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
-        options = {} if self.alpha is None else {"alpha": self.alpha}
-        return lookup("family", self.family, FAMILIES).from_weights(weights, positions, mask, self.floor, **options)
+        return lookup("family", self.family, FAMILIES).from_weights(weights, positions, mask, self.floor)
+
+
+@dataclass(frozen=True)
+class MatchBetaGaussian(Fit):
+    """The beta-Gaussian with the mean and covariance of the weights.
+
+    Attributes:
+        alpha: 1 < alpha <= 2, from the Gaussian to the truncated paraboloid.
+        floor: as in `MatchMoments`.
+    """
+
+    alpha: float = 1.5
+    floor: Floor = "cell"
+
+    def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
+        return BetaGaussian.from_weights(weights, positions, mask, self.floor, alpha=self.alpha)
 
 
 @dataclass(frozen=True)
 class ChooseMixture(Fit):
     """Training: a mixture whose K is drawn for the batch; evaluation: K chosen for each example (Farinhas et al. 2021).
 
+    The papers' own model has `background=False, floor=1e-6, likelihood="point", start="random"`.
+
     Attributes:
         max_components: the largest K.
         penalty: λ of the choice; see `fv.select_mixture`.
         restarts, iterations: of evaluation.
         training_iterations: EM steps in training.
-        floor, family: as in `fv.fit_mixture`; the family by name.
+        floor, likelihood, background: as in `fv.select_mixture`.
+        start: of EM, as in `fv.fit_mixture`; the random starts of training come from torch's global generator.
+        family: of the components, by name.
     """
 
     max_components: int = 4
@@ -68,6 +85,9 @@ class ChooseMixture(Fit):
     iterations: int = 10
     training_iterations: int = 5
     floor: Floor = "cell"
+    likelihood: Likelihood = "cell"
+    background: bool = True
+    start: str = "spread"
     family: str = "gaussian"
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
@@ -82,7 +102,10 @@ class ChooseMixture(Fit):
                 self.iterations,
                 self.floor,
                 mask,
+                start=self.start,
                 family=family,
+                background=self.background,
+                likelihood=self.likelihood,
             )
         draw, seed = torch.randint(self.max_components, ()), torch.randint(2**31, ())
         return fit_mixture(
@@ -90,16 +113,19 @@ class ChooseMixture(Fit):
             positions,
             int(draw) + 1,
             self.training_iterations,
+            start=self.start,
             mask=mask,
             generator=torch.Generator().manual_seed(int(seed)),
             floor=self.floor,
             family=family,
+            background=self.background,
+            likelihood=self.likelihood,
         )
 
 
 @dataclass(frozen=True)
 class SplitMixture(Fit):
-    """K-MCA: a fixed number of components, started by splitting the picture (Farinhas 2021, §6.3).
+    """K-MCA: a fixed number of components, started by splitting the image (Farinhas 2021, §6.3).
 
     Attributes:
         components: K.

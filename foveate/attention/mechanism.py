@@ -21,7 +21,7 @@ class Mechanism:
 
     Attributes:
         build: makes the module from the mechanism's options.
-        summary: one line for people.
+        summary: one line for listings.
         reference: the paper it comes from.
         needs_grid: the locations must lie on a grid.
         continuous: attends with a density instead of weights.

@@ -8,25 +8,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveate.attention.attended import Attended, Grid
+from foveate.attention.attended import Attended, Grid, without_padding
 from foveate.attention.discrete import DiscreteAttention
 from foveate.checks import check_mask, check_shape
 from foveate.errors import ShapeError
 
 
 class MultiheadAttention(nn.Module):
-    """Scaled dot-product attention with M heads, in which the softmax can be any transform of the table.
+    """Scaled dot-product attention with M heads, in which any transform of the table can replace the softmax.
 
     context = W_o [head_1; …; head_M],  head_m = transform(Q_m K_mᵀ / √(D/M)) V_m
 
     The parameters have the names and shapes of `torch.nn.MultiheadAttention` (batch first, equal sizes), so its
-    state_dict loads here, and with softmax the numbers are the same.
+    state_dict loads here, and the outputs with softmax are the same.
 
     Args:
         dim: D, features of queries, keys and values.
         heads: M, a divisor of D.
         transform: a name in TRANSFORMS; `options` are its options.
-        dropout: share of the weights dropped in training.
+        dropout: fraction of the weights that are dropped in training.
 
     >>> attend = MultiheadAttention(8, heads=2, transform="sparsemax")
     >>> attend(torch.randn(1, 3, 8), torch.randn(1, 5, 8)).weights.shape
@@ -66,10 +66,11 @@ class MultiheadAttention(nn.Module):
             keys: (B, N, D).
             values: (B, N, D); the keys when absent.
             grid: of the N locations, for transforms over a grid.
-            mask: (B, N) True where a key counts, or (B, Q, N) a query.
+            mask: (B, N) True where a key counts, or (B, Q, N) per query.
 
         Returns:
-            Attended with context (B, Q, D) and weights (B, M, Q, N); a query with nothing to attend to reads zeros.
+            Attended with context (B, Q, D) and weights (B, M, Q, N); a query with nothing to attend to
+            has zero weights, and its context is the output bias.
         """
         values = keys if values is None else values
         dim = self.out_proj.in_features
@@ -81,14 +82,15 @@ class MultiheadAttention(nn.Module):
         weights = self._weigh(scores, grid, mask)
         context = self.dropout(weights) @ v
         context = self.out_proj(context.transpose(1, 2).flatten(2))
-        return Attended(context, weights, None, grid, mask if mask is None or mask.ndim == 2 else None)
+        shared = mask if mask is None or mask.ndim == 2 else None
+        return Attended(context, weights, None, grid, without_padding(grid, shared, keys.shape[1]))
 
     def _split(self, x: Tensor, part: int) -> Tensor:
-        """Project by the q, k or v part and give each head its share: (B, M, N, D/M)."""
+        """Project by the q, k or v part and split into heads: (B, M, N, D/M)."""
         dim = x.shape[-1]
         rows = slice(part * dim, (part + 1) * dim)
         y = nn.functional.linear(x, self.in_proj_weight[rows], self.in_proj_bias[rows])
-        return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return y.reshape(*y.shape[:-1], self.heads, dim // self.heads).transpose(1, 2)
 
     def _weigh(self, scores: Tensor, grid: Grid | None, mask: Tensor | None) -> Tensor:
         if mask is None:
@@ -98,4 +100,5 @@ class MultiheadAttention(nn.Module):
             check_mask("MultiheadAttention", mask, (B, N))
             return self.transform.weigh(scores, grid, mask)
         check_mask("MultiheadAttention", mask, (B, Q, N))
+        # A mask per query has no (B, N) form; every transform treats the score -inf as masked.
         return self.transform.weigh(scores.masked_fill(~mask[:, None], -math.inf), grid)

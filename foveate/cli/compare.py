@@ -1,16 +1,17 @@
-"""`foveate compare`: the same training with several attentions, in one table."""
+"""`foveate compare`: the same training with several mechanisms, in one table."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from foveate.cli.tables import print_table
-from foveate.cli.train import folder_name, is_first_process
-from foveate.data.writing import write_json
+from foveate.cli.outputs import print_table
+from foveate.cli.train import directory_name, is_first_process
 from foveate.errors import UnknownName
-from foveate.recipes import RECIPES, override
-from foveate.recipes.compare import check_mechanisms, plan_comparison, run_comparison, to_json
+from foveate.io import write_json
+from foveate.recipes import RECIPES
 from foveate.report import ReportRun, short_table, write_report
+from foveate.train.comparison import check_mechanisms, plan_comparison, run_comparison, to_json
+from foveate.train.override import override
 
 
 def compare(
@@ -24,27 +25,28 @@ def compare(
     data: Path | None = None,
     out: Path | None = None,
 ) -> None:
-    """Train with several attentions, print one table and write a report with maps and curves.
+    """Train with several mechanisms, print one table and write a report with attention maps and curves.
 
-    Started again, it goes on where it stopped.
+    Run again, it continues where it stopped.
 
     Args:
-        task: a task, whose recipe for the embedded data is taken, or a recipe.
+        task: a task, whose recipe for embedded data is used, or a recipe.
         changes: fields to change in all trainings, as field=value or --field value.
-        mechanisms: names with commas between, or "all"; the first one is trained whole.
-        seeds: trainings of each, with the seeds 0, 1, ...; the table shows mean and standard deviation.
-        finetune: epochs of the other mechanisms, which start from the first one's weights; 0 trains them whole too.
-        scratch: mechanisms that are trained whole besides, once; "" for none.
-        data: folder of the data; not needed for embedded data.
-        out: folder of the runs; runs/compare-<recipe>-<changes> when absent.
+        mechanisms: names separated by commas, or "all"; the first one is trained from the beginning.
+        seeds: trainings per mechanism, with the seeds 0, 1, ...; the table shows mean and standard deviation.
+        finetune: epochs of the other mechanisms, which start from the first one's weights; 0 trains them from the
+            beginning too.
+        scratch: mechanisms that are also trained from the beginning, once; "" for none.
+        data: directory of the data; not needed for embedded data.
+        out: directory of the runs; by default runs/compare-<recipe>-<changes>.
     """
     name = recipe_of(task)
     base = override(RECIPES[name](), changes)
-    folder = out or Path("runs") / folder_name(f"compare-{name}", changes)
+    directory = out or Path("runs") / directory_name(f"compare-{name}", changes)
     planned = list(
         plan_comparison(
             base,
-            folder,
+            directory,
             check_mechanisms(mechanisms),
             seeds=seeds,
             finetune=finetune or None,
@@ -54,11 +56,11 @@ def compare(
     results = run_comparison(planned, data)
     if is_first_process():
         title = f"{name}, val, {seeds} seed(s)"
-        runs = [ReportRun(label, tuple(one.folder for one in planned if one.label == label)) for label in results]
+        runs = [ReportRun(label, tuple(one.directory for one in planned if one.label == label)) for label in results]
         print_table(title, *short_table(runs))
-        write_json(folder / "compare.json", to_json(name, results))
-        print(f"every number: {folder / 'compare.json'}")
-        print(f"report: {write_report(folder, title, runs, data=data, progress=True)}")
+        write_json(directory / "compare.json", to_json(name, results))
+        print(f"all metrics: {directory / 'compare.json'}")
+        print(f"report: {write_report(directory, title, runs, data=data, progress=True)}")
 
 
 def recipe_of(task: str) -> str:

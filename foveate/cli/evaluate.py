@@ -1,15 +1,15 @@
-"""`foveate evaluate`: measure a run on a split."""
+"""`foveate evaluate`: the metrics of a run on a split."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from foveate import hub
-from foveate.cli.tables import print_table
+from foveate.cli.outputs import check_parent, print_table
 from foveate.cli.train import is_first_process
-from foveate.data.writing import write_json
-from foveate.recipes import read_run
-from foveate.train import evaluate as measure
+from foveate.io import write_json
+from foveate.train.evaluation import evaluate as measure
+from foveate.train.recipe import read_run
 
 
 def evaluate(
@@ -21,17 +21,18 @@ def evaluate(
     out: Path | None = None,
     batch_size: int | None = None,
 ) -> None:
-    """Measure a run on a split of its data, or of other data of the same kind.
+    """Evaluate a run on a split of its data, or of other data of the same kind.
 
     Args:
-        run: folder of a run, or the name of an embedded one.
+        run: directory of a run, or name of an embedded one.
         changes: fields of its recipe to change, as field=value or --field value; mechanism=multimodal attends with
-            mixtures in a model that was trained with something else.
-        data: folder of the data; not needed for embedded data.
+            mixtures in a model that was trained with another mechanism.
+        data: directory of the data; not needed for embedded data.
         split: which split.
-        out: JSON file for the numbers; printed only when absent.
-        batch_size: examples at a time, that of the training when absent; does not change the numbers.
+        out: JSON file for the metrics; by default they are only printed.
+        batch_size: examples per forward pass, by default that of the training; does not change the metrics.
     """
+    check_parent("evaluate", out)
     recipe, _ = read_run(run, changes)
     predictor = hub.load(run, changes)
     metrics = measure(
@@ -44,10 +45,7 @@ def evaluate(
     )
     if not is_first_process():
         return
-    print_table(
-        " ".join([run, *changes, "on", split]),
-        (split, "value"),
-        [(name, f"{value:.4g}") for name, value in metrics.items()],
-    )
+    title = " ".join([run, *changes, "on", split])
+    print_table(title, (split, "value"), [(name, f"{value:.4g}") for name, value in metrics.items()])
     if out is not None:
         write_json(out, {"run": run, "changes": list(changes), "split": split, "metrics": metrics})

@@ -1,4 +1,4 @@
-"""`foveate extract` and the import of published features: what the command line calls."""
+"""`foveate extract` and `foveate import`: feature stores from images and from published features."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from foveate.data import precomp
-from foveate.data.features import FeatureStore, PictureFeatures, StoreDescription
+from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription
 from foveate.data.store_writer import import_features
-from foveate.encoders import extract_features, folder_pictures, pretrained_encoder
+from foveate.encoders import directory_images, extract_features, pretrained_encoder
 from foveate.errors import DataError
 from foveate.registry import lookup
 
-Reader = Callable[[Path, str], Iterator[PictureFeatures]]
+Reader = Callable[[Path, str], Iterator[FeatureRecord]]
 FORMATS: Mapping[str, Reader] = {
     "scan": precomp.read_scan,
     "bottom-up": lambda path, split: precomp.read_bottom_up(path),
@@ -31,22 +31,22 @@ def extract(
     skip_broken: bool = False,
     device: str | None = None,
 ) -> FeatureStore:
-    """Encode the pictures of a folder into a feature store; started again after a kill, it goes on where it stopped.
+    """Encode the images of a directory into a feature store; an interrupted extraction resumes where it stopped.
 
     Args:
         encoder: efficientnet-lite0 (7x7), efficientnet-lite0-middle (14x14), hf:<model>.
-        images: folder of pictures; folders inside it are read too.
+        images: directory of images, including subdirectories.
         out: the file to write.
-        size: side in pixels to which pictures are stretched, the encoder's own when absent; 448 gives
-            efficientnet-lite0 a 14x14 grid.
-        batch_size: pictures encoded at a time, and lost at most by a kill.
-        workers: processes that decode pictures; 0 decodes in the encoding one.
-        skip_broken: leave unreadable pictures out instead of stopping at the end.
-        device: to encode on; CUDA when there is one.
+        size: side in pixels to which images are resized, the encoder's own by default; with 448, efficientnet-lite0
+            has a 14x14 grid.
+        batch_size: images encoded at a time; an interruption loses at most one batch.
+        workers: processes that decode images; 0 decodes in the process that encodes.
+        skip_broken: skip unreadable images instead of failing at the end.
+        device: to encode on; CUDA if available by default.
     """
     return extract_features(
         pretrained_encoder(encoder, size=size),
-        folder_pictures(images),
+        directory_images(images),
         out,
         batch_size=batch_size,
         workers=workers,
@@ -57,13 +57,13 @@ def extract(
 
 
 def import_precomputed(format: str, source: Path, out: Path, *, split: str | None = None) -> FeatureStore:
-    """Take features that others published over into a feature store.
+    """Import published features into a feature store.
 
     Args:
-        format: scan (a folder of .npy), bottom-up (a .tsv) or grid-feats (a folder of .pth).
-        source: the folder or file.
+        format: scan (a directory of .npy), bottom-up (a .tsv) or grid-feats (a directory of .pth).
+        source: the directory or file.
         out: the file to write.
-        split: which split of SCAN's folder; the other formats have none.
+        split: of SCAN's directory; the other formats have none.
     """
     reader = lookup("import", format, FORMATS)
     if (format == "scan") != (split is not None):

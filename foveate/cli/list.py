@@ -1,4 +1,4 @@
-"""`foveate list`: what is in the tables."""
+"""`foveate list`: the rows of all tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Any
 
-from foveate.cli.tables import print_table
+from foveate.cli.outputs import print_table
+from foveate.ops import kernels
 from foveate.registry import lookup
 
 TABLES: dict[str, str] = {
@@ -23,29 +24,31 @@ TABLES: dict[str, str] = {
 
 
 def list_tables(table: str | None = None) -> None:
-    """Show what there is.
+    """List transforms, mechanisms, encoders, models, datasets, tasks and recipes.
 
     Args:
-        table: transforms, mechanisms, encoders, models, datasets, tasks or recipes; all when absent.
+        table: one of them; by default all.
     """
     for name in [table] if table else TABLES:
         module, _, attribute = lookup("list", name, TABLES).partition(":")
         rows: Mapping[str, Any] = getattr(import_module(module), attribute)
-        print_table(name, ("name", "what it is"), [(key, tell(key, row)) for key, row in rows.items()])
+        print_table(name, ("name", "description"), [(key, describe_row(row)) for key, row in rows.items()])
+    unit = kernels.unit()
+    print("native kernels:", "none, torch does the work" if unit is None else f"in use ({unit})")
 
 
-def tell(name: str, row: Any) -> str:
-    """A row in words: its own summary, what a recipe says about itself, its plain fields, or its first line.
+def describe_row(row: Any) -> str:
+    """A row in words: its summary, what a recipe says about itself, its plain fields, or the first line of its help.
 
     >>> from foveate.ops import TRANSFORMS
-    >>> tell("softmax", TRANSFORMS["softmax"])
+    >>> describe_row(TRANSFORMS["softmax"])
     'dense: every location counts (the usual one)'
     """
     if hasattr(row, "summary"):
         return f"{row.summary} ({row.reference})" if getattr(row, "reference", "") else row.summary
     if is_dataclass(row) and not isinstance(row, type):
         return "; ".join(
-            _plain(field.name, getattr(row, field.name)) for field in fields(row) if _is_told(row, field.name)
+            _plain(field.name, getattr(row, field.name)) for field in fields(row) if _is_shown(row, field.name)
         )
     if inspect.isfunction(row) and not inspect.signature(row).parameters:
         return getattr(row(), "about", "") or _first_line(row)
@@ -58,7 +61,7 @@ def _plain(name: str, value: Any) -> str:
     return f"{name} {', '.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
-def _is_told(row: Any, name: str) -> bool:
+def _is_shown(row: Any, name: str) -> bool:
     value = getattr(row, name)
     return bool(value) and not callable(value)
 

@@ -1,4 +1,4 @@
-"""Which commands there are, and how one is called: imported when it is used, its errors told in one line."""
+"""The table of commands, and how a command is run: it is imported on use, and its errors are printed in one line."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
-from importlib import import_module
 from typing import Annotated, Any, get_type_hints
 
 from foveate.errors import FoveateError, UnknownName
-from foveate.registry import lookup
+from foveate.registry import load_target, lookup
 
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -25,10 +25,10 @@ class Command:
     """A row of the table of commands.
 
     Attributes:
-        target: `module:function`; the function's annotations and docstring make its options and its help.
-        usage: what comes after the command's name.
-        summary: one line for people.
-        takes_fields: `--field value` that is no option of the function is handed on as the text `field=value`.
+        target: `module:function`; options and help are derived from the function's annotations and docstring.
+        usage: arguments after the name of the command.
+        summary: one line of description.
+        takes_fields: `--field value`, if it is not an option of the function, is passed on as `field=value`.
     """
 
     target: str
@@ -38,55 +38,74 @@ class Command:
 
     def load(self) -> Callable[..., Any]:
         """Import the function."""
-        module, _, name = self.target.partition(":")
-        return getattr(import_module(module), name)
+        return load_target(self.target)
 
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
-        "foveate.cli.demo:demo", "[--quick]", "compare attentions on embedded data and write a report, no download"
+        "foveate.cli.demo:demo",
+        "[--quick]",
+        "compare mechanisms on embedded data and write a report, without a download",
     ),
     "train": Command(
         "foveate.cli.train:train",
         "RECIPE [field=value ...] [--data DIR] [--out DIR] [--resume]",
-        "train what a recipe says",
+        "train a model by a recipe",
         takes_fields=True,
     ),
     "evaluate": Command(
         "foveate.cli.evaluate:evaluate",
         "RUN [field=value ...] [--data DIR] [--split S]",
-        "measure a run on a split, with another attention if wished",
+        "evaluate a run on a split, optionally with another mechanism",
         takes_fields=True,
     ),
     "compare": Command(
         "foveate.cli.compare:compare",
         "TASK [--mechanisms softmax,tvmax] [field=value ...]",
-        "train with several attentions and print one table",
+        "train with several mechanisms and print one table",
         takes_fields=True,
     ),
-    "answer": Command("foveate.cli.answer:answer", 'RUN IMAGE "QUESTION" [--plot PNG]', "ask a run about a picture"),
-    "caption": Command("foveate.cli.caption:caption", "RUN IMAGE [--plot PNG]", "let a run describe a picture"),
-    "predict": Command(
-        "foveate.cli.predict:predict", "RUN --data DIR --out JSON", "answer a split in the evaluation server's format"
+    "answer": Command(
+        "foveate.cli.answer:answer", 'RUN IMAGE "QUESTION" [--plot PNG]', "answer a question about an image"
     ),
-    "list": Command("foveate.cli.list:list_tables", "[TABLE]", "what there is: transforms, mechanisms, recipes, ..."),
-    "studio": Command("foveate.cli.studio:studio", "[--port P]", "a web page: ask, play with mechanisms, see results"),
-    "scenes": Command("foveate.cli.scenes:scenes", "[OUT] [--show PNG]", "make the embedded dataset and look at it"),
-    "extract": Command("foveate.cli.extract:extract", "ENCODER IMAGES OUT", "encode pictures into a feature store"),
-    "index": Command("foveate.cli.index:index", "RUN IMAGES OUT", "embed pictures into an index to search"),
+    "caption": Command("foveate.cli.caption:caption", "RUN IMAGE [--plot PNG]", "write a caption for an image"),
+    "look": Command(
+        "foveate.cli.look:look",
+        'MODEL IMAGE ["TEXT"] [--plot PNG] [--relative] [--fit NAME]',
+        "show where any model looks in an image",
+    ),
+    "evaluate-attention": Command(
+        "foveate.cli.evaluate_attention:evaluate",
+        "MODEL [--data DATA] [--out DIR]",
+        "measure whether any model attends to what a text is about",
+    ),
+    "predict": Command(
+        "foveate.cli.predict:predict",
+        "RUN --data DIR --out JSON",
+        "write the predictions for a split in the format of the evaluation server",
+    ),
+    "list": Command("foveate.cli.list:list_tables", "[TABLE]", "list transforms, mechanisms, models, recipes, ..."),
+    "studio": Command(
+        "foveate.cli.studio:studio", "[--port P]", "open a web page to ask questions, try mechanisms and view results"
+    ),
+    "scenes": Command(
+        "foveate.cli.scenes:scenes", "[OUT] [--show PNG]", "write the embedded dataset to files, or draw some of it"
+    ),
+    "extract": Command("foveate.cli.extract:extract", "ENCODER IMAGES OUT", "encode images into a feature store"),
+    "index": Command("foveate.cli.index:index", "RUN IMAGES OUT", "embed images into a search index"),
     "search": Command(
         "foveate.cli.search:search",
         'INDEX "TEXT" | IMAGE [--top N] [--rerank RUN] [--plot PNG]',
-        "find the pictures that a text describes, or the reverse",
+        "find the images that match a text, or the texts that match an image",
     ),
     "import": Command(
-        "foveate.cli.extract:import_precomputed", "FORMAT SOURCE OUT", "take over features that others published"
+        "foveate.cli.extract:import_precomputed", "FORMAT SOURCE OUT", "convert published features into a feature store"
     ),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 done, 1 error, 2 wrong use, 130 interrupted.
+    """Run a command and return its exit code: 0 success, 1 error, 2 wrong usage, 130 interrupted.
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     foveate ...
@@ -117,12 +136,10 @@ def _dispatch(given: list[str]) -> int:
 def _call(name: str, function: Callable[..., Any], arguments: list[str]) -> int:
     import tyro
 
-    from foveate.train.processes import processes_ended
-
     config = (tyro.conf.FlagCreatePairsOff,)
     more_help = getattr(inspect.getmodule(function), "more_help", None)
     try:
-        with processes_ended():
+        with _process_group():
             tyro.cli(with_positionals(function), prog=f"foveate {name}", args=arguments, config=config)
     except SystemExit as end:
         if end.code in (None, OK) and more_help is not None:
@@ -131,8 +148,17 @@ def _call(name: str, function: Callable[..., Any], arguments: list[str]) -> int:
     return OK
 
 
+def _process_group() -> AbstractContextManager[None]:
+    """Ends the process group that torchrun started; without torchrun there is none."""
+    if "WORLD_SIZE" not in os.environ:
+        return nullcontext()
+    from foveate.train.processes import close_process_group
+
+    return close_process_group()
+
+
 def with_positionals(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as tyro reads it: what comes before the star is given by position, under its own name."""
+    """The function with annotations for tyro: parameters before the star are positional and shown in capitals."""
     import tyro
 
     hints = get_type_hints(function)
@@ -157,7 +183,7 @@ def with_positionals(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def overview() -> str:
-    """The help of the whole program, made of the table alone.
+    """The help of the program, from the table of commands.
 
     >>> overview().splitlines()[0]
     'foveate: visual attention for vision-language models'
@@ -170,46 +196,46 @@ def overview() -> str:
             "",
             *lines,
             "",
-            "foveate COMMAND --help tells more; foveate --version which version this is.",
+            "foveate COMMAND --help shows the options of a command; foveate --version shows the version.",
         ]
     )
 
 
 def fields_as_changes(arguments: Sequence[str], function: Callable[..., Any]) -> list[str]:
-    """Write `--field value` and `--field=value`, where `field` is no option of the function, as `field=value`.
+    """Rewrite `--field value` and `--field=value` as `field=value` where `field` is not an option of the function.
 
     >>> def function(recipe: str, *, resume: bool = False) -> None: ...
     >>> fields_as_changes(["r", "--lr", "0.1", "--resume", "--epochs=3"], function)
     ['r', 'lr=0.1', 'epochs=3', '--resume']
 
-    Changes are moved before the options, so that people may write them in any order.
+    Changes are moved before the options, so that they can be written in any order.
     """
     options = {f"--{name.replace('_', '-')}": kind for name, kind in _options(function).items()}
-    plain, marked, rest = list[str](), list[str](), list(arguments)
+    plain, flagged, rest = list[str](), list[str](), list(arguments)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         if not word.startswith("-"):
             plain.append(word)
         elif name in ("-h", "--help") or name.replace("_", "-") in options:
-            marked.append(word)
+            flagged.append(word)
             if not equals and rest and options.get(name.replace("_", "-")) is not bool:
-                marked.append(rest.pop(0))
+                flagged.append(rest.pop(0))
         elif get_close_matches(name, options, n=1, cutoff=0.85) or (not equals and not rest):
             raise UnknownName("foveate", name, options)
         else:
             plain.append(f"{name.lstrip('-').replace('-', '_')}={value if equals else rest.pop(0)}")
-    return plain + marked
+    return plain + flagged
 
 
 def _options(function: Callable[..., Any]) -> dict[str, Any]:
-    """The keyword-only parameters by name, each with its default's type."""
+    """The keyword-only parameters by name, each with the type of its default."""
     found = inspect.signature(function).parameters.values()
     return {p.name: type(p.default) for p in found if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _again(given: list[str]) -> str:
-    """The command that goes on with an interrupted training."""
+    """The command that continues an interrupted training."""
     program = "torchrun ... -m foveate" if "TORCHELASTIC_RUN_ID" in os.environ else "foveate"
     resumed = given if "--resume" in given or given[0] != "train" else [*given, "--resume"]
     return f"{program} {shlex.join(resumed)}"
@@ -218,10 +244,10 @@ def _again(given: list[str]) -> str:
 def _explain(error: BaseException, given: list[str]) -> int:
     if isinstance(error, KeyboardInterrupt):
         if os.environ.get("RANK", "0") == "0":
-            # a training that could save itself says so
-            print(f"{error}\ngo on with: {_again(given)}" if str(error) else "interrupted", file=sys.stderr)
+            # An interrupt with a message is from a training that has saved its state.
+            print(f"{error}\ncontinue with: {_again(given)}" if str(error) else "interrupted", file=sys.stderr)
         return INTERRUPTED
     if not isinstance(error, FoveateError) and not re.match(r"[^:]+: expected .+, got .+", str(error), re.DOTALL):
-        raise error  # not a message for people: show where it happened
+        raise error  # a fault of the program, not a mistake of the user: show the traceback
     print(error, file=sys.stderr)
     return USAGE if isinstance(error, UnknownName) else ERROR

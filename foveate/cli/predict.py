@@ -1,23 +1,21 @@
-"""`foveate predict`: the answers of a run to a whole split, as the evaluation server takes them."""
+"""`foveate predict`: the predictions of a run for a whole split, in the evaluation server's format."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import torch
-import tyro
 from tqdm import tqdm
 
 from foveate import hub
-from foveate.data.writing import write_json
+from foveate.cli.outputs import check_parent
 from foveate.errors import DataError
-from foveate.tasks.vqa import VQA
-from foveate.train.batches import move, read_batches, share_of
+from foveate.io import write_json
+from foveate.train.batches import evaluation_batches, move, read_batches
 
 
 def predict(
-    run: Annotated[str, tyro.conf.Positional],
+    run: str,
     *,
     out: Path,
     data: Path | None = None,
@@ -25,36 +23,34 @@ def predict(
     batch_size: int = 64,
     workers: int = 0,
 ) -> None:
-    """Answer every question of a split and write the evaluation server's result file.
+    """Predict every example of a split and write the evaluation server's result file.
 
-    The file is a list of {"question_id": ..., "answer": ...} in the order of the questions; nothing else is needed of
-    the split than pictures and questions.
+    For questions the file is a list of {"question_id": ..., "answer": ...}, for captions of {"image_id": ...,
+    "caption": ...}, in the order of the split.
 
     Args:
-        run: folder of a run, or the name of an embedded one.
+        run: directory of a run, or name of an embedded one.
         out: the file to write.
-        data: folder of the data; not needed for embedded data.
+        data: directory of the data; not needed for embedded data.
         split: which split.
-        batch_size: examples at a time; does not change the answers.
-        workers: processes that read pictures.
+        batch_size: examples per forward pass; does not change the predictions.
+        workers: processes that read images.
     """
+    check_parent("predict", out)
     predictor = hub.load(run)
-    task = predictor.task
-    if not isinstance(task, VQA):
-        raise DataError(
-            f"predict: expected a run of visual question answering, got {run!r} of {type(task).__name__}; "
-            "other tasks have no result file"
-        )
+    task, model = predictor.task, predictor.model
+    device = next(model.parameters()).device
     examples = task.examples(split, data)
-    numbers = share_of(len(examples), batch_size, 1, 0)
-    results = []
+    batches = evaluation_batches(len(examples), batch_size, 1, 0)
+    rows = []
     with torch.no_grad():
-        for _, batch in tqdm(read_batches(task, examples, numbers, workers), total=len(numbers), disable=None):
-            answers = task.predict(predictor.model, move(batch, predictor.device)).answers
-            results += [
-                {"question_id": question.id, "answer": text}
-                for question, text in zip(batch.questions, answers, strict=True)
-            ]
-    order = {question.id: place for place, question in enumerate(examples.data.questions)}
-    write_json(out, sorted(results, key=lambda row: order[row["question_id"]]))
-    print(f"{len(results)} answers in {out}")
+        for _, batch in tqdm(read_batches(task, examples, batches, workers), total=len(batches), disable=None):
+            found = task.result_rows(task.predict(model, move(batch, device)), batch)
+            if found is None:
+                raise DataError(
+                    f"predict: expected a run whose task has a result file, got {run!r} of {type(task).__name__}; "
+                    "use foveate evaluate"
+                )
+            rows += found
+    write_json(out, rows)
+    print(f"{len(rows)} predictions in {out}")

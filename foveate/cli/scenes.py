@@ -1,4 +1,4 @@
-"""`foveate scenes`: make the embedded dataset, and look at it."""
+"""`foveate scenes`: generate the embedded dataset, summarise and show it."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ BOXES = ((200, 30, 30), (20, 90, 200), (20, 130, 60))
 def scenes(
     out: Path | None = None, *, show: Path | None = None, size: str = "scenes", count: int | None = None, seed: int = 0
 ) -> None:
-    """Make a set of scenes, print what is in it, and store or show it.
+    """Generate scenes, print a summary, and store or show them.
 
     Args:
-        out: folder for the pictures, one .npy file a split; `--data` of other commands reads it. Without it the
-            pictures are drawn and counted, and nothing is kept.
-        show: PNG for a contact sheet of the validation split with question, answer, region and caption.
+        out: directory for the images, one .npy file per split, to pass to other commands as `--data`. Without it the
+            images are rendered but not stored.
+        show: PNG file for a contact sheet of the validation split with question, answer, region and caption.
         size: "scenes" or "scenes-large".
-        count: pictures of each split, in place of the size's own numbers.
-        seed: other pictures for every seed.
+        count: images per split, instead of the numbers of `size`.
+        seed: each seed yields different images.
     """
     start = perf_counter()
     for split in SPLITS:
         data = make_scenes(size, split, count=count, seed=seed, root=out)
         if out is None:
-            for picture in data.pictures:
-                picture.pixels()
+            for image in data.images:
+                image.pixels()
         print(summary(data))
-    print(f"made in {perf_counter() - start:.1f} s" + (f", pictures in {out}" if out else ""))
+    print(f"generated in {perf_counter() - start:.1f} s" + (f", images in {out}" if out else ""))
     if show is not None:
         show.parent.mkdir(parents=True, exist_ok=True)
         contact_sheet(make_scenes(size, "val", count=min(12, len(data)), seed=seed)).save(show)
@@ -49,33 +49,33 @@ def scenes(
 
 
 def summary(data: Dataset) -> str:
-    """One line: how many pictures, questions by answer type and tag, captions, and the fingerprint.
+    """Return one line with the number of images, questions by answer type and tag, captions, and the fingerprint.
 
     >>> summary(make_scenes(split="val", count=1))  # doctest: +ELLIPSIS
-    'scenes val: 1 pictures, 8 questions (yes/no 3, number 1, other 4; small ..., two-distant ...), 5 captions, ...'
+    'scenes val: 1 images, 8 questions (yes/no 3, number 1, other 4; small ..., two-distant ...), 5 captions, ...'
     """
     types = Counter(question.answer_type for question in data.questions)
     tags = Counter(tag for question in data.questions for tag in question.tags)
     by_type = ", ".join(f"{name} {types[name]}" for name in ("yes/no", "number", "other"))
     by_tag = ", ".join(f"{name} {tags[name]}" for name in ("small", "two-distant"))
     return (
-        f"{data.name} {data.split}: {len(data)} pictures, {len(data.questions)} questions ({by_type}; {by_tag}), "
+        f"{data.name} {data.split}: {len(data)} images, {len(data.questions)} questions ({by_type}; {by_tag}), "
         f"{len(data.captions)} captions, fingerprint {data.fingerprint()}"
     )
 
 
 def contact_sheet(data: Dataset, columns: int = 3) -> Image.Image:
-    """One panel a picture: left the boxes of a caption, right the region of a question, both written below.
+    """Draw one panel per image: left the boxes of a caption, right the region of a question, both written below.
 
-    The panels take the question kinds in turn, so that a dozen of them shows every kind.
+    The panels cycle through the kinds of questions, so that a dozen of them shows every kind.
     """
-    asked: Counter[str | None] = Counter()
+    shown: Counter[str | None] = Counter()
     panels = []
-    for position, picture in enumerate(data.pictures):
-        question = min(data.questions_of(picture.id), key=lambda q: asked[q.question_type])
-        asked[question.question_type] += 1
-        captions = data.captions_of(picture.id)
-        panels.append(_panel(picture.pixels(), question, captions[position % len(captions)]))
+    for position, image in enumerate(data.images):
+        question = min(data.questions_of(image.id), key=lambda q: shown[q.question_type])
+        shown[question.question_type] += 1
+        captions = data.captions_of(image.id)
+        panels.append(_panel(image.pixels(), question, captions[position % len(captions)]))
     width, height = panels[0].size if panels else (1, 1)
     rows = -(-len(panels) // columns)
     sheet = Image.new("RGB", (columns * width, rows * height), "white")
@@ -101,7 +101,7 @@ def _panel(pixels: np.ndarray, question: Question, caption: Caption) -> Image.Im
 
 
 def _write_caption(pen: ImageDraw.ImageDraw, caption: Caption, at: tuple[int, int], width: int) -> None:
-    """The words of a caption, those of a phrase in the colour of its boxes."""
+    """Write the words of a caption, those of a phrase in the colour of its boxes."""
     font = ImageFont.load_default(TEXT)
     left, top = at
     for position, word in enumerate(caption.tokens):
@@ -134,7 +134,7 @@ def _draw_boxes(image: Image.Image, boxes: Sequence[Box], colour: tuple[int, int
 
 
 def _with_region(pixels: np.ndarray, question: Question) -> Image.Image:
-    """The picture in faint grey, and the region that the question is about as it is."""
+    """Draw the image in faint grey except for the region of the question."""
     if question.region is None:
         return _zoomed(pixels)
     grey = pixels.mean(axis=2, keepdims=True) * 0.35 + 140

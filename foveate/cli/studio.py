@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from foveate.errors import DataError
+
 
 def studio(*, port: int | None = None, host: str = "127.0.0.1", runs: Path = Path("runs")) -> None:
-    """Open a page on this machine to ask, to play with mechanisms and to look at results; stop it with Ctrl-C.
+    """Serve a web page to ask questions, try mechanisms and view results; stop it with Ctrl-C.
 
     Args:
-        port: to listen on; the first free one from 7860 on when absent.
-        host: to listen on, this machine alone unless told; whoever reaches it can ask the runs, and see the reports.
-        runs: folder whose runs and reports are offered besides the embedded ones.
+        port: to listen on; by default the first free one from 7860 on.
+        host: to listen on; by default this machine only. Whoever can reach it can use the runs and see the reports.
+        runs: directory whose runs and reports are shown besides the embedded ones.
     """
+    if port is not None and not 0 < port < 65536:
+        raise DataError(f"studio: expected a port from 1 to 65535, got {port}; leave it out to use the first free one")
     from foveate.studio.app import serve
 
     serve(runs, host=host, port=port)

@@ -7,10 +7,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from foveate.cli.tables import print_table
-from foveate.recipes import RECIPES, override, recipe_fields, train_recipe
-from foveate.recipes.typed import describe, encode
+from foveate.cli.outputs import print_table
+from foveate.recipes import RECIPES
 from foveate.registry import lookup
+from foveate.train.override import override, recipe_fields
+from foveate.train.recipe import describe, encode, train_recipe
 
 
 def train(
@@ -22,36 +23,36 @@ def train(
     resume: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Train what a recipe says. On several GPUs or machines: torchrun --nproc-per-node N -m foveate train ...
+    """Train a recipe. On several GPUs or machines: torchrun --nproc-per-node N -m foveate train ...
 
     Args:
         recipe: name of a recipe; `foveate list recipes` shows them.
-        changes: fields to change, as field=value or --field value; with a recipe's name, --help shows its fields.
-        data: folder of the data; not needed for embedded data.
-        out: folder of the run; runs/<recipe>-<changes> when absent.
-        resume: go on with the run that is in the folder, if there is one.
-        quiet: no bar and no lines between.
+        changes: fields to change, as field=value or --field value; with the name of a recipe, --help shows its fields.
+        data: directory of the data; not needed for embedded data.
+        out: directory of the run; by default runs/<recipe>-<changes>.
+        resume: continue the run in the directory, if there is one.
+        quiet: print no progress.
     """
     made = override(lookup("recipe", recipe, RECIPES)(), changes)
-    folder = out or Path("runs") / folder_name(recipe, changes)
-    history = train_recipe(made, folder, root=data, resume=resume, progress=not quiet)
+    directory = out or Path("runs") / directory_name(recipe, changes)
+    history = train_recipe(made, directory, root=data, resume=resume, progress=not quiet)
     if is_first_process() and history.best is not None:
         best = history.best
         rows = [(name, f"{value:.4g}") for name, value in best.metrics.items()]
-        print_table(f"{folder}: best after step {best.step}, epoch {best.epoch:.4g}", ("val", "value"), rows)
+        print_table(f"{directory}: best after step {best.step}, epoch {best.epoch:.4g}", ("val", "value"), rows)
 
 
-def folder_name(recipe: str, changes: Sequence[str]) -> str:
-    """A folder's name for a recipe with changes.
+def directory_name(recipe: str, changes: Sequence[str]) -> str:
+    """The name of the directory for a recipe with changes.
 
-    >>> folder_name("vqa-mcan-scenes", ["mechanism=tvmax", "start=runs/a"])
+    >>> directory_name("vqa-mcan-scenes", ["mechanism=tvmax", "start=runs/a"])
     'vqa-mcan-scenes-mechanism=tvmax-start=runs_a'
     """
     return re.sub(r"[^\w.=,+-]", "_", "-".join([recipe, *changes]))
 
 
 def is_first_process() -> bool:
-    """True on the process that speaks."""
+    """True on the process that prints."""
     return os.environ.get("RANK", "0") == "0"
 
 

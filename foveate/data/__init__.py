@@ -1,18 +1,17 @@
-"""Data: samples, the embedded Scenes, the real formats, and the feature store."""
+"""Datasets: records, the embedded Scenes, readers of published formats, and the feature store."""
 
 from functools import partial
 
-from foveate.data.answers import AnswerVocabulary, normalise_answer
+from foveate.data.answers import normalise_answer
 from foveate.data.coco import read_coco, read_coco_karpathy
-from foveate.data.features import FeatureStore, ImageFeatures, PictureFeatures, StoreDescription, stack_features
+from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
 from foveate.data.flickr import read_flickr
-from foveate.data.folder import read_folder
 from foveate.data.hat import read_hat
-from foveate.data.samples import Box, Caption, Dataset, Object, Phrase, Picture, Question, Source
+from foveate.data.jsonl import read_folder
+from foveate.data.samples import Box, Caption, Dataset, ImageRecord, Object, Phrase, Question, Source
 from foveate.data.scenes import scenes, scenes_large
-from foveate.data.tokens import tokenize
-from foveate.data.vocabulary import Vocabulary
-from foveate.data.vqa import read_vqa
+from foveate.data.vocabulary import AnswerVocabulary, Vocabulary, tokenize
+from foveate.data.vqa_files import read_vqa
 
 _VQA_SPLITS = ("train", "val", "test", "test-dev")
 _ALL = ("questions", "captions", "phrases", "objects", "regions")
@@ -23,12 +22,14 @@ DATASETS: dict[str, Source] = {
     "vqa-v1": Source(partial(read_vqa, version=1), _VQA_SPLITS, ("questions",)),
     "vqa-v1-choice": Source(partial(read_vqa, version=1, task="choice"), _VQA_SPLITS, ("questions",)),
     "vqa-coco": Source(read_vqa, ("train", "val"), ("questions",)),
-    "vqa-hat": Source(read_hat, ("train", "val"), ("questions", "looks")),
+    "vqa-hat": Source(read_hat, ("train", "val"), ("questions", "human maps")),
     "coco": Source(read_coco, ("train", "val"), ("captions", "objects")),
     "coco-karpathy": Source(read_coco_karpathy, ("train", "restval", "train+restval", "val", "test"), ("captions",)),
     "flickr8k": Source(partial(read_flickr, name="flickr8k"), ("train", "val", "test"), ("captions", "phrases")),
     "flickr30k": Source(partial(read_flickr, name="flickr30k"), ("train", "val", "test"), ("captions", "phrases")),
-    "folder": Source(read_folder, ("all", "train", "val", "test"), ("questions", "captions", "objects"), takes=()),
+    "folder": Source(
+        read_folder, ("all", "train", "val", "test"), ("questions", "captions", "objects"), takes=("allow_outside",)
+    ),
 }
 
 __all__ = [
@@ -37,12 +38,11 @@ __all__ = [
     "Box",
     "Caption",
     "Dataset",
+    "FeatureRecord",
     "FeatureStore",
-    "ImageFeatures",
+    "ImageRecord",
     "Object",
     "Phrase",
-    "Picture",
-    "PictureFeatures",
     "Question",
     "Source",
     "StoreDescription",

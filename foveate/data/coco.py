@@ -8,81 +8,86 @@ from pathlib import Path
 from typing import Any
 
 from foveate.data.files import (
-    coco_folders,
+    coco_directories,
     coco_id,
+    field_id,
+    field_side,
+    field_value,
+    file_name,
     find_file,
-    index_pictures,
-    need_folder,
+    four_numbers,
+    index_images,
+    need_directory,
     pixel_box,
-    read_json,
     records,
     unique,
-    value,
 )
 from foveate.data.karpathy import SOURCE as KARPATHY_SOURCE
-from foveate.data.karpathy import karpathy_dataset, picture_of
-from foveate.data.samples import Caption, Dataset, Id, Object, Picture
-from foveate.data.tokens import tokenize
+from foveate.data.karpathy import image_of, karpathy_dataset
+from foveate.data.samples import Caption, Dataset, Id, ImageRecord, Object
+from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError, UnknownName
+from foveate.io import read_json
 
-SOURCE = "annotations and pictures come from cocodataset.org (annotations_trainval2014.zip, train2014.zip, ...)"
+SOURCE = "annotations and images come from cocodataset.org (annotations_trainval2014.zip, train2014.zip, ...)"
 SPLITS = ("train", "val")
 YEARS = (2014, 2017)
+KARPATHY_SPLITS = ("train", "restval", "val", "test")
 
 
 def read_coco(
-    root: Path | None, split: str, *, year: int | None = None, images: Path | None = None, need_pictures: bool = True
+    root: Path | None, split: str, *, year: int | None = None, image_dir: Path | None = None, need_images: bool = True
 ) -> Dataset:
-    """Pictures with their captions and objects, from the annotation files as published.
+    """Read images with their captions and objects from the annotation files as published.
 
-    In `root` or `root/annotations` are expected `captions_train2014.json` and `instances_train2014.json`; one of the
-    two is enough. Outlines of instances are passed over while reading; instances of zero width or height, of which the
-    published files have a few, are left out; a crowd is an object with the attribute {"crowd": "yes"}.
+    The files `captions_train2014.json` and `instances_train2014.json` are expected in `root` or `root/annotations`; one
+    of the two is enough. Segmentations are skipped while reading; instances of zero width or height, of which the
+    published files have a few, are skipped; a crowd is an object with the attribute {"crowd": "yes"}.
 
     Args:
-        root: the folder.
+        root: the directory.
         split: "train" or "val".
-        year: 2014 or 2017; by default the first that is there.
-        images: folder of the pictures; by default `root/train2014`, `root/images/train2014` or `root/images`.
-        need_pictures: refuse a picture that is not on disk; False for work on stored features.
+        year: 2014 or 2017; by default the first one found.
+        image_dir: directory of the images; by default `root/train2014`, `root/images/train2014` or `root/images`.
+        need_images: raise DataError if an image is not on disk; False to work with stored features.
     """
     if split not in SPLITS:
         raise UnknownName("split of COCO", split, SPLITS)
-    root = need_folder("read_coco", root, SOURCE)
+    root = need_directory("read_coco", root, SOURCE)
     captions_path, instances_path, subset = _find(root, split, year)
     files = [path for path in (captions_path, instances_path) if path]
-    contents = {path: read_json("read_coco", path, SOURCE, shorten=_without_outline) for path in files}
+    contents = {path: read_json("read_coco", path, SOURCE, object_hook=_without_outline) for path in files}
     listed: dict[Id, Mapping[str, Any]] = {}
     for path, content in contents.items():
         listed |= unique("read_coco", path, records("read_coco", path, content, "images"), "id")
-    pictures = _pictures(root, subset, images, listed, files[0], need_pictures)
+    images = _images(root, subset, image_dir, listed, files[0], need_images)
     captions = _captions(captions_path, contents[captions_path], listed) if captions_path else ()
     objects = _objects(instances_path, contents[instances_path], listed) if instances_path else {}
-    return Dataset(f"coco-{subset[-4:]}", split, pictures, captions=captions, objects=objects)
+    return Dataset(f"coco-{subset[-4:]}", split, images, captions=captions, objects=objects)
 
 
 def read_coco_karpathy(
-    root: Path | None, split: str, *, images: Path | None = None, need_pictures: bool = True
+    root: Path | None, split: str, *, image_dir: Path | None = None, need_images: bool = True
 ) -> Dataset:
-    """COCO's captions in Karpathy's splits, from `dataset_coco.json`.
+    """Read COCO's captions in Karpathy's splits from `dataset_coco.json`.
 
     Args:
-        root: folder with the file and the pictures (`train2014` and `val2014`, or the same in `images`).
-        split: "train" (82 783 pictures), "restval", "val", "test"; usual training is "train+restval".
-        images, need_pictures: as in `read_coco`.
+        root: directory with the file and the images (`train2014` and `val2014`, or the same in `images`).
+        split: "train" (82783 images), "restval", "val", "test"; "train+restval" is the usual training set.
+        image_dir, need_images: see `read_coco`.
     """
-    root = need_folder("read_coco_karpathy", root, KARPATHY_SOURCE)
+    root = need_directory("read_coco_karpathy", root, KARPATHY_SOURCE)
     path = find_file("read_coco_karpathy", [root, root / "annotations"], ["dataset_coco.json"], KARPATHY_SOURCE)
     content = read_json("read_coco_karpathy", path, KARPATHY_SOURCE)
-    folders = [images] if images else coco_folders(root, "train2014") + coco_folders(root, "val2014")
-    found = index_pictures(folders, lambda name: name)
+    directories = [image_dir] if image_dir else coco_directories(root, "train2014") + coco_directories(root, "val2014")
+    found = index_images(directories, lambda name: name)
 
     def find(entry: Mapping[str, Any]) -> tuple[Id, Path]:
-        home = images or root / str(entry.get("filepath", ""))
-        file = picture_of("read_coco_karpathy", path, found, entry, home, need_pictures)
-        return value("read_coco_karpathy", path, entry, "cocoid", int), file
+        home = image_dir or root / str(entry.get("filepath", ""))
+        file = image_of("read_coco_karpathy", path, found, entry, home, need_images)
+        return field_value("read_coco_karpathy", path, entry, "cocoid", int), file
 
-    return karpathy_dataset("read_coco_karpathy", path, content, split, find=find)
+    return karpathy_dataset("read_coco_karpathy", path, content, split, splits=KARPATHY_SPLITS, find=find)
 
 
 def _without_outline(record: dict[str, Any]) -> dict[str, Any]:
@@ -91,56 +96,58 @@ def _without_outline(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find(root: Path, split: str, year: int | None) -> tuple[Path | None, Path | None, str]:
-    folders = [root, root / "annotations"]
+    directories = [root, root / "annotations"]
     years = [year] if year else YEARS
     names = [f"{kind}_{split}{y}.json" for y in years for kind in ("captions", "instances")]
-    subset = find_file("read_coco", folders, names, SOURCE).stem.partition("_")[2]
+    subset = find_file("read_coco", directories, names, SOURCE).stem.partition("_")[2]
     captions, instances = (
-        next((folder / name for folder in folders if (folder / name).is_file()), None)
+        next((directory / name for directory in directories if (directory / name).is_file()), None)
         for name in (f"captions_{subset}.json", f"instances_{subset}.json")
     )
     return captions, instances, subset
 
 
-def _pictures(
-    root: Path, subset: str, images: Path | None, listed: Mapping[Id, Mapping[str, Any]], path: Path, need: bool
-) -> tuple[Picture, ...]:
-    folders = coco_folders(root, subset) if images is None else [need_folder("read_coco", images, SOURCE)]
-    found = index_pictures(folders, coco_id)
-    pictures = []
+def _images(
+    root: Path, subset: str, image_dir: Path | None, listed: Mapping[Id, Mapping[str, Any]], path: Path, need: bool
+) -> tuple[ImageRecord, ...]:
+    directories = (
+        coco_directories(root, subset) if image_dir is None else [need_directory("read_coco", image_dir, SOURCE)]
+    )
+    found = index_images(directories, coco_id)
+    images = []
     for name, record in listed.items():
         file = found.get(name)
         if file is None and need:
             raise DataError(
-                f"read_coco: expected the picture {name!r} of {path}, got none in "
-                f"{', '.join(map(str, folders))}; {SOURCE}, or pass need_pictures=False to work on stored features"
+                f"read_coco: expected the image {name!r} of {path}, got none in "
+                f"{', '.join(map(str, directories))}; {SOURCE}, or pass need_images=False to work with stored features"
             )
-        width, height = (value("read_coco", path, record, side, int) for side in ("width", "height"))
-        expected = (folders or [root])[0] / value("read_coco", path, record, "file_name", str)
-        pictures.append(Picture(name, file or expected, width, height))
-    return tuple(pictures)
+        width, height = (field_side("read_coco", path, record, side) for side in ("width", "height"))
+        expected = file_name("read_coco", path, field_value("read_coco", path, record, "file_name", str))
+        images.append(ImageRecord(name, file or (directories or [root])[0] / expected, width, height))
+    return tuple(images)
 
 
 def _captions(path: Path, content: Any, listed: Mapping[Id, Any]) -> tuple[Caption, ...]:
     found = []
     for name, record in unique("read_coco", path, records("read_coco", path, content, "annotations"), "id").items():
         image = _image_of(path, record, listed)
-        text = value("read_coco", path, record, "caption", str).strip()
+        text = field_value("read_coco", path, record, "caption", str).strip()
         found.append(Caption(name, image, text, tokenize(text)))
     return tuple(found)
 
 
 def _objects(path: Path, content: Any, listed: Mapping[Id, Mapping[str, Any]]) -> dict[Id, tuple[Object, ...]]:
     categories = unique("read_coco", path, records("read_coco", path, content, "categories"), "id")
-    names = {key: sys.intern(value("read_coco", path, c, "name", str)) for key, c in categories.items()}
+    names = {key: sys.intern(field_value("read_coco", path, c, "name", str)) for key, c in categories.items()}
     found: dict[Id, list[Object]] = {}
     for name, record in unique("read_coco", path, records("read_coco", path, content, "annotations"), "id").items():
         image = _image_of(path, record, listed)
-        kind = names.get(record.get("category_id", ""))
+        category = field_id("read_coco", path, record, "category_id")
+        kind = names.get(category)
         if kind is None:
             raise DataError(
-                f"read_coco: expected a category of {path}, got {record.get('category_id')!r} for instance {name!r}; "
-                "correct the record"
+                f"read_coco: expected a category of {path}, got {category!r} for instance {name!r}; correct the record"
             )
         x, y, w, h = _corners(path, name, record)
         if w > 0 and h > 0:
@@ -151,21 +158,22 @@ def _objects(path: Path, content: Any, listed: Mapping[Id, Mapping[str, Any]]) -
     return {image: tuple(things) for image, things in found.items()}
 
 
-def _corners(path: Path, name: Id, record: Mapping[str, Any]) -> list[float]:
-    box = record.get("bbox")
-    if not (isinstance(box, list) and len(box) == 4 and all(isinstance(v, int | float) for v in box)):
+def _corners(path: Path, name: Id, record: Mapping[str, Any]) -> tuple[float, float, float, float]:
+    box = four_numbers(record.get("bbox"))
+    if box is None:
+        got = f"{record.get('bbox')!r:.80}"
         raise DataError(
-            f"read_coco: expected bbox as [x, y, width, height], got {box!r} for instance {name!r} in {path}; "
+            f"read_coco: expected bbox as [x, y, width, height], got {got} for instance {name!r} in {path}; "
             "correct the record"
         )
     return box
 
 
 def _image_of(path: Path, record: Mapping[str, Any], listed: Mapping[Id, Any]) -> Id:
-    image = value("read_coco", path, record, "image_id", (int, str))
+    image = field_id("read_coco", path, record, "image_id")
     if image not in listed:
         raise DataError(
-            f"read_coco: expected the picture {image!r} of annotation {record['id']!r} among the 'images' of {path}, "
+            f"read_coco: expected the image {image!r} of annotation {record['id']!r} among the 'images' of {path}, "
             "got none; take the file from one release"
         )
     return image

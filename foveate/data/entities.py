@@ -1,27 +1,30 @@
-"""Flickr30k Entities: which words of a caption name what, and the boxes of it in the picture."""
+"""Flickr30k Entities: phrases of captions and the boxes of what they name."""
 
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from foveate.data.files import need_folder, pixel_box
+from foveate.data.alignment import align, pair_sentences
+from foveate.data.files import MAX_SIDE, file_name, need_directory, pixel_box, read_lines
 from foveate.data.samples import Box, Caption, Dataset, Id, Phrase
-from foveate.data.tokens import align, pair_sentences
 from foveate.errors import DataError
 
-SOURCE = "Flickr30k Entities publishes annotations.zip with the folders Sentences and Annotations"
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+SOURCE = "Flickr30k Entities publishes annotations.zip with the directories Sentences and Annotations"
 NO_ENTITY = "0"
+MAX_LETTERS = 2000  # of a sentence: aligning it with a caption takes time quadratic in its length
 _OPENING = re.compile(r"\[/EN#([^/\s]+)((?:/\S+)?)$")
 
 
 class EntityPhrase(NamedTuple):
-    """A phrase of an annotated sentence: `words[start:stop]`, the id of its entity and the entity's classes."""
+    """A phrase of an annotated sentence: `words[start:stop]`, the id of its entity and the categories of the entity."""
 
     start: int
     stop: int
@@ -30,7 +33,7 @@ class EntityPhrase(NamedTuple):
 
 
 class EntitySentence(NamedTuple):
-    """An annotated sentence: its words as separated by spaces, and its phrases."""
+    """An annotated sentence: its words, separated by spaces, and its phrases."""
 
     words: tuple[str, ...]
     phrases: tuple[EntityPhrase, ...]
@@ -38,10 +41,10 @@ class EntitySentence(NamedTuple):
 
 @dataclass(frozen=True)
 class EntityBoxes:
-    """The annotation of one picture.
+    """The annotation of one image.
 
     Attributes:
-        width, height: of the photograph that the annotators saw.
+        width, height: of the image that the annotators saw.
         boxes: of each entity that has any.
         scene: entities that are the whole scene.
         absent: entities without a box for another reason (`nobndbox`).
@@ -54,7 +57,7 @@ class EntityBoxes:
     absent: frozenset[str]
 
     def reason(self, phrase: EntityPhrase) -> str | None:
-        """Why a phrase has no box: "notvisual", "scene", "nobndbox", "no annotation"; None when it has one."""
+        """Return why a phrase has no box: "notvisual", "scene", "nobndbox", "no annotation"; None if it has one."""
         if phrase.entity in self.boxes:
             return None
         if phrase.entity == NO_ENTITY or "notvisual" in phrase.kinds:
@@ -65,10 +68,10 @@ class EntityBoxes:
 
 
 class Linked(NamedTuple):
-    """A dataset whose captions carry phrases, and what became of every annotated phrase.
+    """A dataset whose captions have phrases, and how many annotated phrases were linked.
 
-    `counts` has "linked" and the reasons for the others: those of `EntityBoxes.reason`, "no words" for a phrase
-    without a word of ours, "no caption" for phrases of sentences that the dataset does not have.
+    `counts` has "linked" and the reasons for the others: those of `EntityBoxes.reason`, "no words" for a phrase without
+    a token of the caption, "no caption" for phrases of sentences that the dataset does not have.
     """
 
     dataset: Dataset
@@ -76,19 +79,20 @@ class Linked(NamedTuple):
 
 
 def read_sentences(path: Path) -> tuple[EntitySentence, ...]:
-    """The sentences of one `Sentences/<id>.txt`.
+    """Read the sentences of one `Sentences/<id>.txt`.
 
-    A line holds words separated by spaces, phrases as `[/EN#<entity>/<class>/<class> word word]`.
+    A line has words separated by spaces, and phrases as `[/EN#<entity>/<category>/<category> word word]`.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise DataError(f"read_sentences: expected the file {path}, got none; {SOURCE}") from None
+    lines = read_lines("read_sentences", Path(path), SOURCE)
+    if any(len(line) > MAX_LETTERS for line in lines):
+        raise DataError(
+            f"read_sentences: expected lines of at most {MAX_LETTERS} characters in {path}, got more; {SOURCE}"
+        )
     return tuple(parse_sentence(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip())
 
 
 def parse_sentence(line: str, name: str = "the line") -> EntitySentence:
-    """The words and phrases of one annotated sentence; `name` is for the error.
+    """Parse one annotated sentence; `name` is for the error message.
 
     >>> parse_sentence("[/EN#1/people A child] sleeps .")
     EntitySentence(words=('A', 'child', 'sleeps', '.'),
@@ -116,14 +120,14 @@ def parse_sentence(line: str, name: str = "the line") -> EntitySentence:
 
 
 def read_boxes(path: Path) -> EntityBoxes:
-    """The boxes of one `Annotations/<id>.xml`, in fractions of the picture.
+    """Read the boxes of one `Annotations/<id>.xml`, in fractions of the image.
 
-    An object has one or several ids and either a box or the flags `scene` and `nobndbox`; an id has boxes in several
-    objects. Boxes are pixels counted from one, the last included, of a photograph of the file's `<size>`, so that they
-    hold for the same picture at any size.
+    An object has one or several ids and either a box or the flags `scene` and `nobndbox`; an id may have boxes in
+    several objects. Boxes count pixels from one and include the last, in an image of the file's `<size>`; as fractions
+    they are valid for the same image at any size.
     """
     root = _parse_xml(path)
-    width, height = _number(root, "size/width", path, "the picture"), _number(root, "size/height", path, "the picture")
+    width, height = _number(root, "size/width", path, "the image"), _number(root, "size/height", path, "the image")
     boxes: dict[str, list[Box]] = {}
     scene: set[str] = set()
     absent: set[str] = set()
@@ -142,28 +146,28 @@ def read_boxes(path: Path) -> EntityBoxes:
     )
 
 
-def link_phrases(dataset: Dataset, folder: Path) -> Linked:
-    """Give the captions of a Flickr dataset the phrases and boxes of Flickr30k Entities.
+def link_phrases(dataset: Dataset, directory: Path) -> Linked:
+    """Add the phrases and boxes of Flickr30k Entities to the captions of a Flickr dataset.
 
-    The annotated sentences are in another order and sometimes spelt otherwise than the captions: each is paired with
-    the caption of the same letters, or else the most similar one of its picture; its words are then matched to the
-    caption's tokens letter by letter (`tokens.align`).
+    The annotated sentences are in another order than the captions and sometimes spelt differently: each is paired with
+    the caption of the same letters, or else with the most similar one of its image; its words are then aligned with the
+    tokens of the caption letter by letter (`tokens.align`).
 
     Args:
-        dataset: pictures named as on Flickr; what comes before the first "_" or "." is the annotation's id.
-        folder: with `Sentences` and `Annotations`.
+        dataset: images named as on Flickr; the part of the name before the first "_" or "." is the annotation's id.
+        directory: with `Sentences` and `Annotations`.
 
     Returns:
-        The dataset with phrases, and the number of phrases linked or not by reason.
+        The dataset with phrases, and the number of phrases linked, or not linked by reason.
     """
-    folder = need_folder("link_phrases", folder, SOURCE)
+    directory = need_directory("link_phrases", directory, SOURCE)
     counts: Counter[str] = Counter()
     captions: dict[Id, Caption] = {}
-    for picture in dataset.pictures:
-        stem = re.split(r"[_.]", str(picture.id), maxsplit=1)[0]
-        sentences = read_sentences(folder / "Sentences" / f"{stem}.txt")
-        boxes = read_boxes(folder / "Annotations" / f"{stem}.xml")
-        own = dataset.captions_of(picture.id)
+    for image in dataset.images:
+        stem = file_name("link_phrases", directory, re.split(r"[_.]", str(image.id), maxsplit=1)[0])
+        sentences = read_sentences(directory / "Sentences" / f"{stem}.txt")
+        boxes = read_boxes(directory / "Annotations" / f"{stem}.xml")
+        own = dataset.captions_of(image.id)
         pairs = pair_sentences([c.text for c in own], [" ".join(s.words) for s in sentences])
         for caption, pair in zip(own, pairs, strict=True):
             if pair is not None:
@@ -190,27 +194,32 @@ def _phrases(
     return tuple(found)
 
 
-def _parse_xml(path: Path) -> ElementTree.Element:
+def _parse_xml(path: Path) -> Element:
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import fromstring
+
     try:
-        text = Path(path).read_bytes()
+        # Entities, which may grow without bound or read other files, are rejected in every encoding.
+        root: Element = fromstring(Path(path).read_bytes())
     except FileNotFoundError:
         raise DataError(f"read_boxes: expected the file {path}, got none; {SOURCE}") from None
-    # Annotations declare no entities; refusing them keeps a file from growing without bound while it is read.
-    if b"<!ENTITY" in text:
-        raise DataError(f"read_boxes: expected plain XML in {path}, got entity declarations; {SOURCE}")
-    try:
-        return ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
+    except DefusedXmlException:
+        raise DataError(f"read_boxes: expected plain XML in {path}, got entity declarations; {SOURCE}") from None
+    except Exception as error:  # unknown encodings raise LookupError, ValueError or UnicodeError
         raise DataError(
-            f"read_boxes: expected XML in {path}, got {error}; the file may be cut short; {SOURCE}"
+            f"read_boxes: expected XML in {path}, got {error}; the file may be truncated; {SOURCE}"
         ) from None
+    return root
 
 
-def _number(element: ElementTree.Element, tag: str, path: Path, record: str) -> int:
-    text = element.findtext(tag)
+def _number(element: Element, tag: str, path: Path, record: str) -> int:
+    text = element.findtext(tag) or ""
     try:
-        return int(text or "")
+        found = int(text)
     except ValueError:
+        found = MAX_SIDE + 1
+    if abs(found) > MAX_SIDE:
         raise DataError(
-            f"read_boxes: expected a whole number in <{tag}>, got {text!r} for {record} in {path}; {SOURCE}"
-        ) from None
+            f"read_boxes: expected a whole number in <{tag}>, got {text!r:.40} for {record:.80} in {path}; {SOURCE}"
+        )
+    return found

@@ -1,4 +1,4 @@
-"""Karpathy's split files of COCO, Flickr8k and Flickr30k: pictures with their captions in one JSON."""
+"""Karpathy's split files of COCO, Flickr8k and Flickr30k: images with their captions in one JSON."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from foveate.data.files import records, value
-from foveate.data.samples import Caption, Dataset, Id, Picture
-from foveate.data.tokens import tokenize
+from foveate.data.files import field_id, field_value, file_name, records
+from foveate.data.samples import Caption, Dataset, Id, ImageRecord
+from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError, UnknownName
 
 SOURCE = "the dataset_*.json files come in Karpathy's caption_datasets.zip"
+SPLITS = ("train", "val", "test")
 
 
 def karpathy_dataset(
@@ -20,54 +21,61 @@ def karpathy_dataset(
     content: Any,
     split: str,
     *,
+    splits: tuple[str, ...] = SPLITS,
     find: Callable[[Mapping[str, Any]], tuple[Id, Path]],
 ) -> Dataset:
-    """One split of a Karpathy file, or several joined by "+" ("train+restval").
+    """Read one split of a Karpathy file, or several joined by "+" ("train+restval").
 
     Args:
         where: the caller, for messages.
         path: of the file, for messages.
-        content: what the file holds.
-        split: "train", "restval", "val", "test", as the file has them.
-        find: gives the id and the path of a picture's record.
+        content: of the file.
+        split: one of `splits`, or another one in the file.
+        splits: that every such file has.
+        find: returns the id and the path of the image of a record.
     """
     entries = records(where, path, content, "images")
     wanted = split.split("+")
-    known = {value(where, path, entry, "split", str) for entry in entries}
+    known = {field_value(where, path, entry, "split", str) for entry in entries}
     for part in wanted:
+        if part not in known and part in splits:
+            raise DataError(
+                f"{where}: expected images of the split {part!r} in {path}, got {', '.join(sorted(known)) or 'none'}; "
+                f"choose another split, or fetch the file again: {SOURCE}"
+            )
         if part not in known:
             raise UnknownName(f"split of {path.name}", part, known)
-    pictures, captions = [], []
+    images, captions = [], []
     for entry in entries:
         if entry["split"] in wanted:
             name, file = find(entry)
-            pictures.append(Picture(name, file))
+            images.append(ImageRecord(name, file))
             captions.extend(_captions(where, path, name, entry))
-    return Dataset(value(where, path, content, "dataset", str), split, tuple(pictures), captions=tuple(captions))
+    return Dataset(field_value(where, path, content, "dataset", str), split, tuple(images), captions=tuple(captions))
 
 
 def _captions(where: str, path: Path, image: Id, entry: Mapping[str, Any]) -> list[Caption]:
-    sentences = value(where, path, entry, "sentences", list)
+    sentences = field_value(where, path, entry, "sentences", list)
     if not sentences:
-        raise DataError(f"{where}: expected captions for picture {image!r} in {path}, got none; drop the picture")
+        raise DataError(f"{where}: expected captions for image {image!r} in {path}, got none; remove the image")
     found = []
     for sentence in sentences:
-        text = value(where, path, sentence, "raw", str)
-        name = value(where, path, sentence, "sentid", (int, str))
+        text = field_value(where, path, sentence, "raw", str)
+        name = field_id(where, path, sentence, "sentid")
         found.append(Caption(name, image, text, tokenize(text)))
     return found
 
 
-def picture_of(
+def image_of(
     where: str, path: Path, found: Mapping[Id, Path], entry: Mapping[str, Any], home: Path, need: bool
 ) -> Path:
-    """The file of a picture's record by its file name, or DataError that says where it was looked for."""
-    name = value(where, path, entry, "filename", str)
+    """Return the file of the image of a record; raises DataError that names the directory searched."""
+    name = file_name(where, path, field_value(where, path, entry, "filename", str))
     if name in found:
         return found[name]
     if need:
         raise DataError(
-            f"{where}: expected the picture {name} of {path}, got none in {home}; "
-            "fetch the pictures, or pass need_pictures=False to work on stored features"
+            f"{where}: expected the image {name} of {path}, got none in {home}; "
+            "fetch the images, or pass need_images=False to work with stored features"
         )
     return home / name

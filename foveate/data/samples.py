@@ -1,15 +1,16 @@
-"""What every dataset is made of: pictures, questions, captions with their phrases, objects; and the set itself.
+"""The records of a dataset: images, questions, captions with their phrases, objects; and the dataset itself.
 
-Positions are fractions of the picture (the unit square, x right, y down), so that a box stays true when its picture is
-stored at another size. Arrays (pixels, masks, maps of where people looked) are never held here: a sample keeps a path
-or a loader and decodes when asked. A loader is a picklable callable without arguments, such as a `functools.partial`
-of a module-level function, so that worker processes can carry it.
+Positions are fractions of the image (the unit square, x right, y down), so that a box stays valid when the image is
+resized. Arrays (pixels, masks, human attention maps) are not held in memory: a record keeps a path or a loader and
+decodes on access. A loader is a picklable callable without arguments, such as a `functools.partial` of a module-level
+function, so that it can be sent to worker processes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,15 +25,15 @@ Id: TypeAlias = int | str
 Loader: TypeAlias = Callable[[], np.ndarray]
 
 ANSWER_TYPES = ("yes/no", "number", "other")
-# A file with more is refused before it is decoded.
+# A file with more pixels raises DataError before it is decoded.
 MAX_PIXELS = 50_000_000
 
 
 class Box(NamedTuple):
-    """A rectangle in fractions of the picture: left, top, right, bottom, with x0 < x1 and y0 < y1.
+    """A rectangle in fractions of the image: left, top, right, bottom, with x0 < x1 and y0 < y1.
 
-    >>> Box(0.25, 0.5, 0.75, 1.0).area
-    0.25
+    >>> Box(0.25, 0.5, 0.75, 1.0).centre
+    (0.5, 0.75)
     """
 
     x0: float
@@ -42,9 +43,9 @@ class Box(NamedTuple):
 
     @classmethod
     def from_pixels(cls, x0: float, y0: float, x1: float, y1: float, *, width: int, height: int) -> Box:
-        """The box that covers pixels x0 ≤ x < x1, y0 ≤ y < y1 of a picture; DataError when it is empty or outside.
+        """Return the box that covers pixels x0 ≤ x < x1, y0 ≤ y < y1; raises DataError if empty or outside the image.
 
-        Publishers that count the last pixel in (Flickr30k Entities) pass x1 + 1 and y1 + 1.
+        Where annotations include the last pixel (Flickr30k Entities), pass x1 + 1 and y1 + 1.
 
         >>> Box.from_pixels(10, 0, 20, 5, width=40, height=10)
         Box(x0=0.25, y0=0.0, x1=0.5, y1=0.5)
@@ -52,29 +53,24 @@ class Box(NamedTuple):
         if not (0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height):
             raise DataError(
                 f"Box: expected 0 <= x0 < x1 <= {width} and 0 <= y0 < y1 <= {height}, got {(x0, y0, x1, y1)}; "
-                "check which picture size the boxes belong to"
+                "check which image size the boxes belong to"
             )
         return cls(x0 / width, y0 / height, x1 / width, y1 / height)
 
     @property
-    def area(self) -> float:
-        """Share of the picture that the box covers."""
-        return (self.x1 - self.x0) * (self.y1 - self.y0)
-
-    @property
     def centre(self) -> tuple[float, float]:
-        """The middle, (x, y)."""
+        """The centre, (x, y)."""
         return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
 
 
 @dataclass(frozen=True)
-class Picture:
-    """One picture, decoded when asked.
+class ImageRecord:
+    """One image, decoded on access.
 
     Attributes:
-        id: as the publisher numbers it (an integer for COCO and VQA, the file name for Flickr).
-        source: a file, or a loader of (H, W, 3) uint8.
-        width, height: in pixels as stored in `source`, where the annotations state it.
+        id: the publisher's (an integer for COCO and VQA, the file name for Flickr).
+        source: a file, or a loader that returns (H, W, 3) uint8.
+        width, height: in pixels, where the annotations state them.
     """
 
     id: Id
@@ -83,27 +79,27 @@ class Picture:
     height: int | None = None
 
     def pixels(self) -> np.ndarray:
-        """The picture as (H, W, 3) uint8, RGB.
+        """Decode the image to (H, W, 3) uint8, RGB.
 
-        >>> Picture(1, lambda: np.zeros((2, 3, 3), np.uint8)).pixels().shape
+        >>> ImageRecord(1, lambda: np.zeros((2, 3, 3), np.uint8)).pixels().shape
         (2, 3, 3)
         """
-        from foveate.data.pictures import read_picture
+        from foveate.data.image_files import decode_image
 
-        return read_picture(self.source) if isinstance(self.source, Path) else self.source()
+        return decode_image(self.source) if isinstance(self.source, Path) else self.source()
 
 
 @dataclass(frozen=True)
 class Object:
-    """A thing in a picture: a COCO instance, a shape of Scenes.
+    """An object in an image: a COCO instance or a shape of Scenes.
 
     Attributes:
-        id: unique in its picture.
-        name: what it is, one lower-case noun or noun phrase ("circle", "fire hydrant").
-        box: where it is.
-        synonyms: other nouns that name it.
-        attributes: further words about it by kind, for instance {"colour": "red", "size": "large"}.
-        mask: loader of its (H, W) boolean outline.
+        id: unique within its image.
+        name: a lower-case noun or noun phrase ("circle", "fire hydrant").
+        box: its position.
+        synonyms: other nouns for it.
+        attributes: further properties, for instance {"colour": "red", "size": "large"}.
+        mask: loader of its (H, W) boolean mask.
     """
 
     id: Id
@@ -116,22 +112,22 @@ class Object:
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a picture, with what people answered and where they, or the truth, say one must look.
+    """A question about an image, with the annotators' answers and, where known, the region needed to answer it.
 
     Attributes:
-        id: unique in its dataset.
-        image_id: of its picture.
+        id: unique within its dataset.
+        image_id: of its image.
         text: as written, with case and punctuation.
-        answers: one raw answer a person (ten in VQA), empty when unknown, as in a test split.
-        answer: the agreed one (`multiple_choice_answer` in VQA), None when unknown.
-        answer_type: one of `ANSWER_TYPES`, None when unknown.
-        question_type: the publisher's class of questions ("what color is the", or the kind of Scenes).
+        answers: one raw answer per annotator (ten in VQA), empty if unknown, as in a test split.
+        answer: the consensus (`multiple_choice_answer` in VQA), None if unknown.
+        answer_type: one of `ANSWER_TYPES`, None if unknown.
+        question_type: the publisher's category ("what color is the", or the kind in Scenes).
         choices: the candidates of the multiple-choice task, empty for open questions.
-        objects: ids of the objects that must be looked at, where that is known.
+        objects: ids of the objects needed to answer, where known.
         boxes: their boxes.
-        region: loader of the (H, W) boolean mask of the region that must be looked at.
-        looks: one loader a person of an (H, W) non-negative map of where that person looked.
-        tags: subsets to report apart, for instance "two-distant".
+        region: loader of the (H, W) boolean mask of the region needed to answer.
+        human_maps: one loader per annotator of an (H, W) non-negative map of where that annotator looked.
+        tags: subsets to report separately, for instance "two-distant".
     """
 
     id: Id
@@ -145,20 +141,20 @@ class Question:
     objects: tuple[Id, ...] = ()
     boxes: tuple[Box, ...] = ()
     region: Loader | None = field(default=None, compare=False, repr=False)
-    looks: tuple[Loader, ...] = field(default=(), compare=False, repr=False)
+    human_maps: tuple[Loader, ...] = field(default=(), compare=False, repr=False)
     tags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words of a caption that name something in the picture.
+    """Words of a caption that name something in the image.
 
     Attributes:
         start, stop: the words are `caption.tokens[start:stop]`.
-        entity: id shared by all phrases of the picture's captions that name the same thing.
-        kinds: the publisher's classes of it ("people", "scene", ...).
-        boxes: where it is: none, one or several.
-        unlinked: why there is no box ("scene", "nobndbox", "notvisual", "no annotation"), None when there is one.
+        entity: id shared by all phrases of an image's captions that refer to the same entity.
+        kinds: the publisher's categories ("people", "scene", ...).
+        boxes: of the entity: none, one or several.
+        unlinked: why there is no box ("scene", "nobndbox", "notvisual", "no annotation"), None if there is one.
     """
 
     start: int
@@ -172,25 +168,25 @@ class Phrase:
         if not 0 <= self.start < self.stop:
             raise DataError(
                 f"Phrase: expected 0 <= start < stop, got {self.start}, {self.stop} for entity {self.entity!r}; "
-                "a phrase holds at least one word"
+                "a phrase has at least one word"
             )
         if bool(self.boxes) == (self.unlinked is not None):
             raise DataError(
                 f"Phrase: expected either boxes or a reason in unlinked, got boxes={self.boxes!r} and "
-                f"unlinked={self.unlinked!r} for entity {self.entity!r}; give exactly one"
+                f"unlinked={self.unlinked!r} for entity {self.entity!r}; pass exactly one"
             )
 
 
 @dataclass(frozen=True)
 class Caption:
-    """A sentence about a picture.
+    """A sentence that describes an image.
 
     Attributes:
-        id: unique in its dataset.
-        image_id: of its picture.
+        id: unique within its dataset.
+        image_id: of its image.
         text: as written, with case and punctuation.
-        tokens: its lower-case words, what models read and `Phrase` counts.
-        phrases: the words that name things, in order, where they are annotated.
+        tokens: its lower-case tokens, the input of models; `Phrase` positions refer to them.
+        phrases: in order, where they are annotated.
     """
 
     id: Id
@@ -204,11 +200,11 @@ class Caption:
             if phrase.stop > len(self.tokens):
                 raise DataError(
                     f"Caption: expected phrases within its {len(self.tokens)} tokens, got {phrase.start}:{phrase.stop} "
-                    f"in caption {self.id!r}; count the words of `tokens`"
+                    f"in caption {self.id!r}; positions refer to `tokens`"
                 )
 
     def words(self, phrase: Phrase) -> tuple[str, ...]:
-        """The words of a phrase.
+        """Return the words of a phrase.
 
         >>> caption = Caption(1, 1, "A red disc.", ("a", "red", "disc"), (Phrase(1, 3, 7, unlinked="scene"),))
         >>> caption.words(caption.phrases[0])
@@ -219,96 +215,96 @@ class Caption:
 
 @dataclass(frozen=True)
 class Dataset:
-    """One split of a dataset: its pictures and all that is said about them. Its length is the number of pictures.
+    """One split of a dataset: its images and their annotations. Its length is the number of images.
 
-    Every loader of a format returns this class; what a format lacks stays empty. Ids are unique, and every question,
-    caption and object belongs to a picture of the set; anything else raises DataError.
+    All readers return this class; annotations that a format lacks stay empty. Raises DataError unless ids are unique
+    and every question, caption and object belongs to an image of the dataset.
 
     Attributes:
         name, split: for instance "vqa-v2", "train".
-        pictures, questions, captions: in the order of the files.
-        objects: the objects of a picture by its id; pictures without any may be absent.
+        images, questions, captions: in file order.
+        objects: objects by image id; images without objects may be absent.
 
-    >>> blank = Picture(1, lambda: np.zeros((2, 2, 3), np.uint8))
+    >>> blank = ImageRecord(1, lambda: np.zeros((2, 2, 3), np.uint8))
     >>> data = Dataset("mine", "train", (blank,), questions=(Question(10, 1, "What is this?"),))
-    >>> len(data), data.picture(data.questions[0]).id, [q.id for q in data.questions_of(1)]
+    >>> len(data), data.image(data.questions[0]).id, [q.id for q in data.questions_of(1)]
     (1, 1, [10])
     """
 
     name: str
     split: str
-    pictures: Sequence[Picture]
+    images: Sequence[ImageRecord]
     questions: Sequence[Question] = ()
     captions: Sequence[Caption] = ()
     objects: Mapping[Id, tuple[Object, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for kind in ("pictures", "questions", "captions"):
+        for kind in ("images", "questions", "captions"):
             self._check_unique(kind, [item.id for item in getattr(self, kind)])
         known = self._positions.keys()
         for kind, items in (("question", self.questions), ("caption", self.captions)):
             for item in items:
                 if item.image_id not in known:
-                    self._refuse(f"the picture {item.image_id!r} of {kind} {item.id!r}")
+                    self._raise_missing(f"the image {item.image_id!r} of {kind} {item.id!r}")
         for image_id in self.objects:
             if image_id not in known:
-                self._refuse(f"the picture {image_id!r} of {len(self.objects[image_id])} objects")
+                self._raise_missing(f"the image {image_id!r} of {len(self.objects[image_id])} objects")
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
-    def picture(self, of: Question | Caption | Id) -> Picture:
-        """The picture of a question, of a caption, or with an id."""
+    def image(self, of: Question | Caption | Id) -> ImageRecord:
+        """Return the image of a question or caption, or the image with an id."""
         image_id = of.image_id if isinstance(of, Question | Caption) else of
         try:
-            return self.pictures[self._positions[image_id]]
+            return self.images[self._positions[image_id]]
         except KeyError:
             raise DataError(
-                f"{self.name} {self.split}: expected the id of one of its {len(self)} pictures, got {image_id!r}; "
-                "look in another split"
+                f"{self.name} {self.split}: expected the id of one of its {len(self)} images, got {image_id!r}; "
+                "search another split"
             ) from None
 
     def questions_of(self, image_id: Id) -> tuple[Question, ...]:
-        """The questions about a picture, in order."""
+        """Return the questions about an image, in order."""
         return self._questions_of.get(image_id, ())
 
     def captions_of(self, image_id: Id) -> tuple[Caption, ...]:
-        """The captions of a picture, in order."""
+        """Return the captions of an image, in order."""
         return self._captions_of.get(image_id, ())
 
     def objects_of(self, image_id: Id) -> tuple[Object, ...]:
-        """The objects in a picture."""
+        """Return the objects in an image."""
         return self.objects.get(image_id, ())
 
     def first(self, count: int) -> Dataset:
-        """The first so many pictures and what is said about them.
+        """Return the first `count` images and their annotations.
 
-        >>> blank = Picture(1, lambda: np.zeros((2, 2, 3), np.uint8))
+        >>> blank = ImageRecord(1, lambda: np.zeros((2, 2, 3), np.uint8))
         >>> len(Dataset("mine", "train", (blank,), questions=(Question(10, 1, "What is this?"),)).first(0).questions)
         0
         """
-        pictures = tuple(self.pictures[:count])
-        kept = {picture.id for picture in pictures}
+        images = tuple(self.images[:count])
+        kept = {image.id for image in images}
         return replace(
             self,
-            pictures=pictures,
+            images=images,
             questions=tuple(question for question in self.questions if question.image_id in kept),
             captions=tuple(caption for caption in self.captions if caption.image_id in kept),
             objects={image_id: things for image_id, things in self.objects.items() if image_id in kept},
         )
 
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change with any id, question, answer, caption, phrase or object name.
+        """Return sixteen hexadecimal digits that change with any id, question, answer, caption, phrase or object name.
 
-        Pixels are not read: two sets with the same annotations and different files share a fingerprint.
+        Pixels are not read: two datasets with equal annotations but different image files have the same fingerprint.
         """
         digest = hashlib.sha256(f"{self.name}\n{self.split}\n".encode())
         for row in self._rows():
             digest.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         return digest.hexdigest()[:16]
 
-    def _rows(self) -> Iterable[list]:
-        yield from ([p.id] for p in self.pictures)
+    def _rows(self) -> Iterable[Sequence[object]]:
+        yield from ([p.id] for p in self.images)
         yield from ([q.id, q.image_id, q.text, q.answers, q.answer, q.objects, q.boxes] for q in self.questions)
         for c in self.captions:
             yield [c.id, c.image_id, c.text, c.tokens, [(p.start, p.stop, p.entity, p.boxes) for p in c.phrases]]
@@ -316,61 +312,75 @@ class Dataset:
 
     @cached_property
     def _positions(self) -> dict[Id, int]:
-        return {picture.id: position for position, picture in enumerate(self.pictures)}
+        return {image.id: position for position, image in enumerate(self.images)}
 
     @cached_property
     def _questions_of(self) -> dict[Id, tuple[Question, ...]]:
-        return _by_picture(self.questions)
+        return _by_image(self.questions)
 
     @cached_property
     def _captions_of(self) -> dict[Id, tuple[Caption, ...]]:
-        return _by_picture(self.captions)
+        return _by_image(self.captions)
 
     def _check_unique(self, kind: str, ids: list[Id]) -> None:
         if len(set(ids)) == len(ids):
             return
-        seen: set[Id] = set()
-        twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+        twice = next(name for name, count in Counter(ids).items() if count > 1)
         raise DataError(
             f"{self.name} {self.split}: expected {kind} with different ids, got {twice!r} twice; "
             "remove or renumber the second"
         )
 
-    def _refuse(self, what: str) -> None:
+    def _raise_missing(self, what: str) -> None:
         raise DataError(
-            f"{self.name} {self.split}: expected {what} in the set, got none; add the picture or drop the record"
+            f"{self.name} {self.split}: expected {what} in the dataset, got none; add the image or remove the record"
         )
 
 
 @dataclass(frozen=True)
 class Source:
-    """A row of the table of datasets: how to read one and what is in it.
+    """A row of the table of datasets: how to read a dataset and what it contains.
 
     Attributes:
-        load: `load(root, split)` returns the `Dataset` of that split; `root` is the publisher's folder, None for
-            embedded data that is made rather than read.
-        splits: names that `load` knows.
-        contents: what its samples carry, of "questions", "captions", "phrases", "objects", "regions", "looks".
-        embedded: True when no folder is needed.
-        takes: the options of `read` that `load` has too: "count" where pictures are made one by one, "need_pictures"
-            where they are files.
+        load: `load(root, split)` returns the `Dataset` of that split; `root` is the publisher's directory, None for
+            embedded data that is generated rather than read.
+        splits: the usual names of splits.
+        contents: what its samples carry, of "questions", "captions", "phrases", "objects", "regions", "human maps".
+        embedded: True if no directory is needed.
+        takes: the options of `read` that `load` accepts: "count" where images are generated one by one, "need_images"
+            where they are files, "allow_outside" where files name any path.
     """
 
     load: Callable[..., Dataset]
     splits: tuple[str, ...]
     contents: tuple[str, ...]
     embedded: bool = False
-    takes: tuple[str, ...] = ("need_pictures",)
+    takes: tuple[str, ...] = ("need_images",)
 
-    def read(self, root: Path | None, split: str, *, count: int | None = None, need_pictures: bool = True) -> Dataset:
-        """The split.
+    @property
+    def summary(self) -> str:
+        """One line about the dataset, for `foveate list`."""
+        kind = "embedded" if self.embedded else "read from a directory"
+        return f"{', '.join(self.contents)}; splits {', '.join(self.splits)}; {kind}"
+
+    def read(
+        self,
+        root: Path | None,
+        split: str,
+        *,
+        count: int | None = None,
+        need_images: bool = True,
+        allow_outside: bool = False,
+    ) -> Dataset:
+        """Read a split.
 
         Args:
-            root, split: as in `load`.
-            count: only the first so many pictures.
-            need_pictures: refuse what is said about a picture that is not on disk; False for work on stored features.
+            root, split: passed to `load`.
+            count: keep only the first `count` images.
+            need_images: raise DataError if an image is not on disk; False to work with stored features.
+            allow_outside: read images outside the directory, for formats whose files name any path.
         """
-        given = {"count": count, "need_pictures": need_pictures}
+        given = {"count": count, "need_images": need_images, "allow_outside": allow_outside}
         data = self.load(root, split, **{name: given[name] for name in self.takes})
         return data if count is None else data.first(count)
 
@@ -378,7 +388,7 @@ class Source:
 Belonging = TypeVar("Belonging", Question, Caption)
 
 
-def _by_picture(items: Sequence[Belonging]) -> dict[Id, tuple[Belonging, ...]]:
+def _by_image(items: Sequence[Belonging]) -> dict[Id, tuple[Belonging, ...]]:
     groups: dict[Id, list[Belonging]] = {}
     for item in items:
         groups.setdefault(item.image_id, []).append(item)

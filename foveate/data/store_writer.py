@@ -1,11 +1,10 @@
-"""Writing the feature store so that nothing half-written is ever taken for whole.
+"""Writing the feature store atomically, in blocks that survive interruptions.
 
-Work is cut into blocks of pictures. A block is a small store of its own: written under a temporary name, forced to the
-disk, then renamed, so that a file with a block's name is whole, whatever kills the program. The blocks lie in a folder
-beside the store to be; processes, on one machine or several that share the folder, write different blocks. When all are
-there they are copied, in order, into one file that appears under its name by one more rename. A block is named by a
-digest of what goes into it, so that work that was interrupted goes on where it stopped, and work on other pictures or
-with another encoder never mixes with it.
+The images are split into blocks. A block is a small store of its own, written atomically, so that a file with the name
+of a block is complete whatever kills the program. The blocks are in a directory next to the final file; processes, on
+one machine or on several that share the directory, write different blocks. Finally all blocks are copied, in order,
+into one file, again written atomically. A block is named by a digest of its input, so that an interrupted extraction
+resumes where it stopped and never mixes with blocks of other images or another encoder.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -24,17 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from foveate.data.features import FORMAT, VERSION, FeatureStore, PictureFeatures, StoreDescription
-from foveate.data.writing import sync
+from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription
+from foveate.data.hdf5_layout import FORMAT
+from foveate.data.store_file import INDEX, ROWS, VERSION, block_size, checksum, write_block
 from foveate.errors import DataError, ShapeError
+from foveate.io import atomic_write
 
-MERGE_ROWS = 4096
-SLACK = 1 << 20  # for what HDF5 writes of its own
+WRITE_ROWS = 4096
+SLACK = 1 << 20  # for the metadata of HDF5
+_Rows = tuple[np.ndarray, np.ndarray | None]
 
 
 @dataclass(frozen=True)
 class _Index:
-    """What a store says of its pictures, apart from the features themselves."""
+    """Everything a store keeps about its images except the features."""
 
     ids: list[str]
     offsets: np.ndarray
@@ -46,7 +46,7 @@ class _Index:
 
 
 def digest(*parts: Any) -> str:
-    """Sixteen hexadecimal digits that change with any of the parts, which must be JSON.
+    """Return sixteen hexadecimal digits that change with any of the parts, which must be JSON values.
 
     >>> digest("a", 1) == digest("a", 1), digest("a", 1) == digest("a", 2)
     (True, False)
@@ -55,42 +55,42 @@ def digest(*parts: Any) -> str:
 
 
 def check_unique(where: str, ids: Iterable[str]) -> None:
-    """Refuse an id that comes twice.
+    """Raises DataError if an id occurs twice.
 
     >>> check_unique("example", ["a", "b"])
     """
     seen: set[str] = set()
     for name in ids:
         if name in seen:
-            raise DataError(f"{where}: expected pictures with different ids, got {name!r} twice; rename the second")
+            raise DataError(f"{where}: expected images with different ids, got {name!r} twice; rename the second")
         seen.add(name)
 
 
 def write_store(
     path: Path,
-    items: Iterable[PictureFeatures],
+    items: Iterable[FeatureRecord],
     description: StoreDescription,
     *,
     dim: int,
     skipped: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a store from features in memory, whole or not at all.
+    """Write a store atomically from features in memory.
 
     Args:
-        path: of the file to appear.
-        items: the pictures in the order of the store; all or none with boxes.
-        description: what the features are.
-        dim: number of features a location, D; it must be told since there may be no picture.
-        skipped: reasons by id of pictures that could not be read.
+        path: of the file to write.
+        items: the images in the order of the store; all or none with boxes.
+        description: how the features were computed.
+        dim: number of features per location, D, since there may be no image.
+        skipped: reasons by id of images that could not be read.
 
-    Values are kept as float16: one that is not finite there raises DataError with the picture's id.
+    Values are stored as float16; raises DataError with the id of the image if one is not finite in this type.
     """
     items = list(items)
     for item in items:
         _check_item(item, dim)
     has_boxes = any(item.boxes is not None for item in items)
     if any((item.boxes is not None) != has_boxes for item in items):
-        raise DataError("write_store: expected all pictures with boxes or none, got both; write them apart")
+        raise DataError("write_store: expected all images with boxes or none, got both; write two stores")
     index = _Index(
         ids=[item.id for item in items],
         offsets=np.cumsum([0] + [len(item.values) for item in items]),
@@ -106,15 +106,15 @@ def write_store(
 def merge_stores(
     parts: Sequence[FeatureStore], path: Path, description: StoreDescription, *, scratch: Path | None = None
 ) -> None:
-    """Copy stores one after the other into one, whole or not at all.
+    """Concatenate stores into one, written atomically.
 
     Args:
-        parts: stores with the same D, all or none with boxes; empty ones are passed over.
-        path: of the file to appear; a file already there is replaced.
-        description: of the whole.
-        scratch: folder for the unfinished file, on the same disk; that of `path` when absent.
+        parts: stores with the same D, all or none with boxes; empty ones are skipped.
+        path: of the file to write; an existing file is replaced.
+        description: of the result.
+        scratch: directory for the temporary file, on the same file system; that of `path` by default.
 
-    The disk must have room for the whole beside the parts: otherwise DataError, and the parts are kept.
+    Raises DataError if the disk has no room for the result in addition to the parts, which are kept.
     """
     full = [part for part in parts if len(part)] or list(parts[:1])
     if len({(part.dim, part.has_boxes) for part in full}) != 1:
@@ -136,44 +136,44 @@ def merge_stores(
 
 
 class Workspace:
-    """The unfinished store: a folder of blocks beside the file that they will become.
+    """An unfinished store: a directory of blocks next to the file that they will become.
 
     Args:
-        out: the file to appear; the folder is `<out>.partial`.
-        description: of the features, without its source.
-        dim: number of features a location.
+        out: the file to write; the directory is `<out>.partial`.
+        description: of the features, without `source`.
+        dim: number of features per location.
 
     >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     work = Workspace(Path(folder, "features.h5"), StoreDescription("example"), dim=2)
-    ...     work.write("first", [PictureFeatures("a", np.ones((1, 2)), grid=(1, 1))])
-    ...     work.write("second", [PictureFeatures("b", np.ones((1, 2)), grid=(1, 1))])
+    >>> with TemporaryDirectory() as directory:
+    ...     work = Workspace(Path(directory, "features.h5"), StoreDescription("example"), dim=2)
+    ...     work.write("first", [FeatureRecord("a", np.ones((1, 2)), grid=(1, 1))])
+    ...     work.write("second", [FeatureRecord("b", np.ones((1, 2)), grid=(1, 1))])
     ...     work.finish(["first", "second"]).ids
     ['a', 'b']
     """
 
     def __init__(self, out: Path, description: StoreDescription, *, dim: int) -> None:
         self.out, self.description, self.dim = Path(out), description, dim
-        self.folder = self.out.with_name(self.out.name + ".partial")
+        self.directory = self.out.with_name(self.out.name + ".partial")
         if not self.out.parent.is_dir():
             raise DataError(
-                f"Workspace: expected a folder {self.out.parent} to write {self.out.name} into, got none; make it first"
+                f"Workspace: expected a directory {self.out.parent} to write {self.out.name} to, got none; create it"
             )
 
     def finished(self, keys: Sequence[str]) -> FeatureStore | None:
-        """The store if these very blocks have become it already; DataError when another file has its name."""
+        """Return the store if it was already made of these blocks; raises DataError if another file has its name."""
         if not self.out.exists():
             return None
         store = FeatureStore(self.out)
         if store.description != replace(self.description, source=digest(*keys)):
             raise DataError(
-                f"Workspace: expected no file at {self.out} or the store of the same pictures and encoder, got "
-                f"{len(store)} pictures encoded by {store.description.encoder!r}; remove it or choose another name"
+                f"Workspace: expected no file at {self.out} or the store of the same images and encoder, got "
+                f"{len(store)} images encoded by {store.description.encoder!r}; remove it or choose another name"
             )
         return store
 
     def has(self, key: str) -> bool:
-        """True when the block is there and whole; a damaged one is removed, to be written again."""
+        """Return True if the block is complete; a damaged block is removed, to be written again."""
         try:
             FeatureStore(self._block(key))
         except DataError:
@@ -181,46 +181,46 @@ class Workspace:
             return False
         return True
 
-    def write(self, key: str, items: Iterable[PictureFeatures], *, skipped: Mapping[str, str] | None = None) -> None:
-        """Write one block, whole or not at all."""
-        self.folder.mkdir(exist_ok=True)
+    def write(self, key: str, items: Iterable[FeatureRecord], *, skipped: Mapping[str, str] | None = None) -> None:
+        """Write one block atomically."""
+        self.directory.mkdir(exist_ok=True)
         write_store(self._block(key), items, self.description, dim=self.dim, skipped=skipped)
 
     def skipped(self, keys: Iterable[str]) -> dict[str, str]:
-        """Reasons by id of the pictures that could not be read, over the blocks."""
+        """Return the reasons by id of the images in these blocks that could not be read."""
         return {name: reason for key in keys for name, reason in FeatureStore(self._block(key)).skipped.items()}
 
     def finish(self, keys: Sequence[str]) -> FeatureStore:
-        """Make the store of the blocks, in this order, and remove the folder."""
+        """Merge the blocks, in this order, into the store and remove the directory."""
         parts = [FeatureStore(self._block(key)) for key in keys]
         description = replace(self.description, source=digest(*keys))
-        merge_stores(parts, self.out, description, scratch=self.folder)
+        merge_stores(parts, self.out, description, scratch=self.directory)
         self.clean()
         return FeatureStore(self.out)
 
     def clean(self) -> None:
-        """Remove the folder of blocks."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the directory of blocks."""
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def _block(self, key: str) -> Path:
-        return self.folder / f"{key}.h5"
+        return self.directory / f"{key}.h5"
 
 
 def import_features(
-    items: Iterable[PictureFeatures], out: Path, description: StoreDescription, *, block: int = 256
+    items: Iterable[FeatureRecord], out: Path, description: StoreDescription, *, block: int = 256
 ) -> FeatureStore:
-    """Make a store of features that come one picture at a time, never holding more than `block` of them.
+    """Write a store of features that arrive one image at a time, holding at most `block` of them in memory.
 
     >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     items = (PictureFeatures(str(n), np.ones((1, 2)), grid=(1, 1)) for n in range(5))
-    ...     len(import_features(items, Path(folder, "features.h5"), StoreDescription("example"), block=2))
+    >>> with TemporaryDirectory() as directory:
+    ...     items = (FeatureRecord(str(n), np.ones((1, 2)), grid=(1, 1)) for n in range(5))
+    ...     len(import_features(items, Path(directory, "features.h5"), StoreDescription("example"), block=2))
     5
     """
     items = iter(items)
     first = next(items, None)
     if first is None:
-        raise DataError(f"import_features: expected at least one picture for {out}, got none; check the source")
+        raise DataError(f"import_features: expected at least one image for {out}, got none; check the source")
     work = Workspace(out, description, dim=first.values.shape[1])
     if work.out.exists():
         raise DataError(f"import_features: expected no file at {out}, got one; remove it or choose another name")
@@ -234,13 +234,7 @@ def import_features(
     return work.finish(keys)
 
 
-def _write(
-    path: Path,
-    scratch: Path,
-    index: _Index,
-    description: StoreDescription,
-    chunks: Iterable[tuple[np.ndarray, np.ndarray | None]],
-) -> None:
+def _write(path: Path, scratch: Path, index: _Index, description: StoreDescription, images: Iterable[_Rows]) -> None:
     import h5py
 
     check_unique("write_store", index.ids)
@@ -252,74 +246,76 @@ def _write(
         "skipped": _encode([text for pair in index.skipped.items() for text in pair]).reshape(-1, 2),
     }
     rows = int(index.offsets[-1])
-    need = rows * (2 * index.dim + 16 * index.has_boxes) + sum(table.nbytes for table in tables.values()) + SLACK
-    with _appearing(path, scratch, need) as temporary, h5py.File(temporary, "r+") as file:
-        file.attrs.update(format=FORMAT, version=VERSION, **asdict(description))
-        for name, table in tables.items():
-            file[name] = table
-        features = file.create_dataset("features", (rows, index.dim), np.float16)
-        boxes = file.create_dataset("boxes", (rows, 4), np.float32) if index.has_boxes else None
-        file.attrs["fingerprint"] = _copy(chunks, features, boxes, index.ids)
-        file.flush()  # a failure to write while closing would only be printed
+    held = sum(table.nbytes for table in tables.values()) + 4 * len(index.ids)
+    with atomic_write(path, scratch=scratch, shared=True) as temporary:
+        block = block_size({**asdict(description), "fingerprint": digest()})
+        _reserve(temporary, rows * (2 * index.dim + 16 * index.has_boxes) + held + SLACK, block)
+        try:
+            with h5py.File(temporary, "r+") as file:
+                file.attrs.update(format=FORMAT, version=VERSION, **asdict(description))
+                for name, table in tables.items():
+                    kind, _ = INDEX[name]
+                    file[name] = table if kind == "S" else table.astype(kind)
+                features = file.create_dataset("features", (rows, index.dim), ROWS["features"][0])
+                boxes = file.create_dataset("boxes", (rows, 4), ROWS["boxes"][0]) if index.has_boxes else None
+                file.attrs["fingerprint"], file["checksums"] = _copy(images, features, boxes, index.ids)
+                file.flush()  # a failure to write while closing would only be printed
+        except RuntimeError as error:  # h5py raises either this or OSError when the disk is full
+            raise OSError(str(error)) from error
+        write_block(temporary)
+        FeatureStore(temporary)  # only a file that can be read back is renamed into place
 
 
-def _copy(chunks: Iterable[tuple[np.ndarray, np.ndarray | None]], features: Any, boxes: Any, ids: list[str]) -> str:
-    """Fill the datasets; the fingerprint is a digest of the ids and of every value."""
+def _copy(images: Iterable[_Rows], features: Any, boxes: Any, ids: list[str]) -> tuple[str, np.ndarray]:
+    """Fill the datasets; return the fingerprint, a digest of the ids and of every value, and a checksum per image."""
     hashes, row = [hashlib.sha256(json.dumps(ids).encode()), hashlib.sha256()], 0
-    for chunk in chunks:
-        stop = row + len(chunk[0])
-        for dataset, array, sha in zip((features, boxes), chunk, hashes, strict=True):
-            if dataset is None or array is None or stop == row:
+    checksums: list[int] = []
+    for group in _grouped(images, features.dtype, None if boxes is None else boxes.dtype):
+        checksums += [checksum(*image) for image in group]
+        stop = row + sum(len(values) for values, _ in group)
+        for dataset, arrays, sha in zip((features, boxes), zip(*group, strict=True), hashes, strict=True):
+            if dataset is None or stop == row:
                 continue
-            array = np.ascontiguousarray(array, dataset.dtype)
-            dataset[row:stop] = array
-            sha.update(array.data)
+            joined = np.concatenate(arrays)
+            dataset[row:stop] = joined
+            sha.update(joined.data)
         row = stop
-    return digest(*(sha.hexdigest() for sha in hashes))
+    return digest(*(sha.hexdigest() for sha in hashes)), np.array(checksums, INDEX["checksums"][0])
 
 
-@contextmanager
-def _appearing(path: Path, scratch: Path, need: int) -> Iterator[Path]:
-    """An empty HDF5 file with room for `need` bytes that becomes `path`, forced to the disk, if the body succeeds."""
-    temporary = scratch / f".{path.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        _reserve(temporary, need)
-        yield temporary
-        FeatureStore(temporary)
-        sync(temporary)
-        os.replace(temporary, path)
-        sync(path.parent)
-    except (OSError, RuntimeError) as error:  # h5py raises either
-        raise DataError(
-            f"write_store: expected to write {path}, got {error}; nothing was kept of it, make room "
-            "or mend the rights and start again"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+def _grouped(images: Iterable[_Rows], values_type: Any, boxes_type: Any) -> Iterator[list[_Rows]]:
+    """Yield the images in groups of `WRITE_ROWS` rows or more, in the types of the file: fewer, larger writes."""
+    group: list[_Rows] = []
+    for values, boxes in images:
+        values = np.ascontiguousarray(values, values_type)
+        group.append((values, None if boxes is None else np.ascontiguousarray(boxes, boxes_type)))
+        if sum(len(values) for values, _ in group) >= WRITE_ROWS:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
-def _reserve(path: Path, need: int) -> None:
-    """Make an empty HDF5 file that owns its room on the disk: HDF5 may crash where a write finds no space."""
+def _reserve(path: Path, need: int, block: int) -> None:
+    """Create an empty HDF5 file after a user block, with its space on disk allocated: HDF5 may crash on a full disk."""
     import h5py
 
     free = shutil.disk_usage(path.parent).free
     if free < need:
         raise OSError(f"{free / 1e9:.3f} GB free where {need / 1e9:.3f} are needed")
-    with h5py.File("empty", "w", driver="core", backing_store=False) as empty:
+    with h5py.File("empty", "w", driver="core", backing_store=False, userblock_size=block) as empty:
         empty.flush()
-        image = empty.id.get_file_image()
+        image = empty.id.get_file_image()  # without the user block
     with path.open("xb") as file:
-        file.write(image)
+        file.write(bytes(block) + image)
         file.flush()
-        if hasattr(os, "posix_fallocate"):  # closing the HDF5 file gives back what is left over
+        if hasattr(os, "posix_fallocate"):  # what is left over is released when the HDF5 file is closed
             os.posix_fallocate(file.fileno(), 0, need)
 
 
-def _rows_of(parts: Sequence[FeatureStore]) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+def _rows_of(parts: Sequence[FeatureStore]) -> Iterator[_Rows]:
     for part in parts:
-        rows = int(part.offsets[-1])
-        for start in range(0, rows, MERGE_ROWS):
-            yield part.rows(start, min(start + MERGE_ROWS, rows))
+        yield from ((record.values, record.boxes) for record in part)
         part.close()
 
 
@@ -327,16 +323,16 @@ def _encode(texts: Sequence[str]) -> np.ndarray:
     return np.array([text.encode() for text in texts], dtype=np.bytes_ if texts else "S1")
 
 
-def _check_item(item: PictureFeatures, dim: int) -> None:
+def _check_item(item: FeatureRecord, dim: int) -> None:
     if item.values.shape[1] != dim:
         raise ShapeError(
-            f"write_store: expected {dim} features a location, got {item.values.shape[1]} for picture {item.id!r}; "
+            f"write_store: expected {dim} features per location, got {item.values.shape[1]} for image {item.id!r}; "
             "write the features of one encoder"
         )
     with np.errstate(over="ignore"):
         finite = np.isfinite(item.values.astype(np.float16, copy=False)).all()
     if not finite:
         raise DataError(
-            f"write_store: expected values that are finite as float16, got others for picture {item.id!r}; "
-            "look at the encoder or scale its output"
+            f"write_store: expected values that are finite as float16, got others for image {item.id!r}; "
+            "check the encoder or scale its output"
         )

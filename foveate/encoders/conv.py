@@ -1,35 +1,39 @@
-"""A small convolutional encoder, trained together with the model that reads it."""
+"""A small convolutional encoder, trained jointly with the model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from foveate.checks import check_ndim
-from foveate.data.features import ImageFeatures
-from foveate.encoders.images import PictureEncoder, grid_features
-from foveate.encoders.preprocess import Preprocess
+from foveate.encoders.image_encoder import ImageEncoder, Preprocess, grid_features
+from foveate.errors import DataError
+from foveate.features import ImageFeatures
 from foveate.ops.grid import cell_centres
 
 GROUPS = 8
+# The encoder that recognises the shapes of Scenes; `scenes_conv` trains it.
+SCENES_WEIGHTS = Path(__file__).parent / "scenes_conv.safetensors"
+SCENES_CHANNELS, SCENES_BLOCKS = (16, 32, 64, 96), 1
 
 
-class ConvEncoder(PictureEncoder):
-    """Convolutions of stride 2, then residual blocks on the grid they end at.
+class ConvEncoder(ImageEncoder):
+    """Convolutions of stride 2 followed by residual blocks on the final grid.
 
-    Each entry of `channels` halves the picture: 112 pixels become 7x7 after four and 14x14 after three. The residual
-    blocks work where the grid is small, since the same block costs four times more one step earlier. Normalised in
-    groups of channels, not over the batch: the result for a picture does not depend on its batch, in training as in
-    evaluation, on one process or many.
+    Each entry of `channels` halves the image: 112 pixels become 7x7 after four and 14x14 after three. Residual blocks
+    come last, where the grid is small: one step earlier a block costs four times as much. Group normalisation makes the
+    features of an image independent of its batch, in training and evaluation, with one process or several.
 
     Args:
         channels: output channels of the halving convolutions, multiples of 8; the last is D.
         blocks: residual blocks on the last grid.
-        size: side of the pictures in pixels, a multiple of 2^len(channels).
-        coordinates: give the first convolution the place (x, y) of each pixel as two further channels, so that
-            features can tell left from right and above from below.
+        size: side of the images in pixels, a multiple of 2^len(channels).
+        coordinates: pass the position (x, y) of each pixel to the first convolution as two more channels, so that
+            features distinguish left from right and above from below.
 
     >>> ConvEncoder(size=112)(torch.zeros(1, 3, 112, 112)).values.shape
     torch.Size([1, 49, 256])
@@ -53,13 +57,25 @@ class ConvEncoder(PictureEncoder):
         ]
         self.layers = nn.Sequential(*halving, *(_Residual(self.dim) for _ in range(blocks)))
 
-    def forward(self, pictures: Tensor) -> ImageFeatures:
-        check_ndim("ConvEncoder", "pictures", pictures, 4, "(B, 3, h, w)")
+    def forward(self, images: Tensor) -> ImageFeatures:
+        check_ndim("ConvEncoder", "images", images, 4, "(B, 3, h, w)")
         if self.coordinates:
-            B, _, h, w = pictures.shape
-            place = cell_centres(h, w, dtype=pictures.dtype, device=pictures.device).T.reshape(1, 2, h, w)
-            pictures = torch.cat([pictures, (place * 2 - 1).expand(B, 2, h, w)], dim=1)
-        return grid_features(self.layers(pictures))
+            B, _, h, w = images.shape
+            position = cell_centres(h, w, dtype=images.dtype, device=images.device).T.reshape(1, 2, h, w)
+            images = torch.cat([images, (position * 2 - 1).expand(B, 2, h, w)], dim=1)
+        return grid_features(self.layers(images))
+
+
+def load_scenes_weights(encoder: ConvEncoder) -> None:
+    """Load the encoder that recognises the shapes of Scenes; raises DataError if `encoder` has another shape."""
+    weights = {name: tensor.float() for name, tensor in load_file(SCENES_WEIGHTS).items()}
+    expected = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
+    if {name: tensor.shape for name, tensor in weights.items()} != expected:
+        raise DataError(
+            f"scenes encoder: expected channels {SCENES_CHANNELS} and {SCENES_BLOCKS} residual block, got another "
+            "encoder; set them, or use start=random"
+        )
+    encoder.load_state_dict(weights)
 
 
 class _Residual(nn.Module):
@@ -70,7 +86,8 @@ class _Residual(nn.Module):
         self.branch = nn.Sequential(*_conv_norm(channels, channels), nn.ReLU(), *_conv_norm(channels, channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x + self.branch(x)).relu()
+        branch: Tensor = self.branch(x)
+        return (x + branch).relu()
 
 
 def _conv_norm(inputs: int, outputs: int, stride: int = 1) -> tuple[nn.Module, nn.Module]:

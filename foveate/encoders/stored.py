@@ -1,4 +1,4 @@
-"""Features that were made before and kept in a store."""
+"""Features read from a store instead of being computed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from torch import nn
 
-from foveate.data.features import ImageFeatures
 from foveate.errors import ShapeError
+from foveate.features import ImageFeatures
 
 
 class StoredFeatures(nn.Module):
-    """The image encoder of a model that reads a store: float16 features in, float32 out.
+    """The image encoder of a model that reads a store: converts float16 features to float32.
 
-    It holds no parameters; the Linear that brings D to the model's own size belongs to the model.
+    It has no parameters; the projection from D to the size of the model belongs to the model.
 
     Args:
-        dim: number of features a location, D; `store.dim`.
+        dim: number of features per location, D; `store.dim`.
 
     >>> import torch
     >>> batch = ImageFeatures(torch.ones(2, 4, 8, dtype=torch.float16), grid=(2, 2))
@@ -29,10 +29,10 @@ class StoredFeatures(nn.Module):
         self.name, self.dim = "stored", dim
 
     def forward(self, features: ImageFeatures) -> ImageFeatures:
-        """The batch, as `stack_features` made it, in float32."""
+        """Convert a batch from `stack_features` to float32."""
         if features.values.ndim != 3 or features.values.shape[-1] != self.dim:
             raise ShapeError(
                 f"StoredFeatures: expected values (B, N, {self.dim}), got {tuple(features.values.shape)}; "
-                "read the store that the model was made for"
+                "use the store that the model was trained on"
             )
         return replace(features, values=features.values.float())

@@ -1,4 +1,4 @@
-"""Recurrent encoders of text: LSTM and GRU, one or both directions, blind to padding."""
+"""Recurrent text encoders: LSTM and GRU, in one or both directions, independent of padding."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Directions = Literal["forward", "concatenate", "sum", "average"]
 
 @dataclass(frozen=True)
 class EncodedText:
-    """What a text encoder returns.
+    """The output of a text encoder.
 
     Attributes:
-        states: (B, T, D) one state a token, zero where padded.
-        last: (B, D) the state after the last token (read backwards: after the first), zero for an empty text.
+        states: (B, T, D) one state per token, zero where padded.
+        last: (B, D) the state after the last token (backwards: after the first), zero for an empty text.
         mask: (B, T) True where a token counts.
     """
 
@@ -31,16 +31,16 @@ class EncodedText:
 
 
 class TextEncoder(nn.Module):
-    """Word vectors, then one recurrent layer in one or both directions.
+    """Word vectors followed by one recurrent layer in one or both directions.
 
-    Padding is skipped, not read: the states of a text are the same alone and in any batch.
+    Padding is skipped: the states of a text do not depend on the other texts of the batch.
 
     Args:
-        vocabulary: number of words, V; or the (V, word_dim) vectors to begin with, as `word_vectors` makes them.
-        word_dim: size of a word vector; that of the vectors when those are given.
+        vocabulary: number of words, V; or the initial (V, word_dim) vectors, as returned by `word_vectors`.
+        word_dim: size of a word vector; follows from the vectors if those are passed.
         hidden: size of the state of each direction.
         cell: "lstm" or "gru".
-        directions: "forward" reads once; the others read both ways and "concatenate" (D = 2·hidden), "sum" or
+        directions: "forward" reads once; the others read in both directions and "concatenate" (D = 2·hidden), "sum" or
             "average" (D = hidden) the two states of a token.
 
     Used as: MCAN forward LSTM; dual attention networks bi-LSTM, sum; SCAN and BFAN bi-GRU, average.
@@ -75,10 +75,10 @@ class TextEncoder(nn.Module):
         self.recurrent = CELLS[cell](self.words.embedding_dim, hidden, batch_first=True, bidirectional=both)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> EncodedText:
-        """The states of texts.
+        """Return the states of texts.
 
         Args:
-            tokens: (B, T) word numbers, padded at the end with any word.
+            tokens: (B, T) token ids, padded at the end with any id.
             mask: (B, T) True where a token counts.
         """
         lengths = _lengths(tokens, mask)
@@ -86,7 +86,7 @@ class TextEncoder(nn.Module):
         if B == 0 or T == 0:
             empty = self.words.weight.new_zeros(B, T, self.dim)
             return EncodedText(empty, self.words.weight.new_zeros(B, self.dim), mask)
-        # An empty text cannot be packed: it is read as one token and wiped out afterwards.
+        # An empty text cannot be packed: it is read as one token and its states are zeroed below.
         packed = pack_padded_sequence(
             self.words(tokens), lengths.clamp_min(1).cpu(), batch_first=True, enforce_sorted=False
         )
@@ -109,9 +109,10 @@ def _embedding(vocabulary: int | Tensor, word_dim: int | None) -> nn.Embedding:
     if vocabulary.ndim != 2 or word_dim not in (None, vocabulary.shape[1]):
         raise ShapeError(
             f"TextEncoder: expected word vectors (V, {word_dim or 'word_dim'}), got {tuple(vocabulary.shape)}; "
-            "leave word_dim out when vectors are given"
+            "omit word_dim when passing vectors"
         )
-    return nn.Embedding.from_pretrained(vocabulary.clone(), freeze=False)
+    embedding: nn.Embedding = nn.Embedding.from_pretrained(vocabulary.clone(), freeze=False)
+    return embedding
 
 
 def _lengths(tokens: Tensor, mask: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
-"""Losses: scalars, summed over the batch."""
+"""Losses: each returns a scalar, summed over the batch."""
 
-from foveate.losses.answers import answer_bce, answer_cross_entropy
-from foveate.losses.captions import word_cross_entropy
-from foveate.losses.constraints import (
+from foveate.losses.answering_losses import answer_bce, answer_cross_entropy, js_guidance, kl_guidance
+from foveate.losses.contrastive import (
     Sources,
     Swaps,
     choose_swaps,
@@ -10,20 +9,20 @@ from foveate.losses.constraints import (
     content_swapping,
     split_sources,
 )
-from foveate.losses.guidance import js_guidance, kl_guidance
-from foveate.losses.loss import Loss
+from foveate.losses.loss_function import LossFunction
 from foveate.losses.ranking import ranking_hinge
+from foveate.losses.word_loss import word_cross_entropy
 
-LOSSES: dict[str, Loss] = {
-    "bce": Loss(answer_bce, reads="answers"),
-    "cross-entropy": Loss(answer_cross_entropy, reads="answers"),
-    "kl": Loss(kl_guidance, reads="maps"),
-    "js": Loss(js_guidance, reads="maps"),
+LOSSES: dict[str, LossFunction] = {
+    "bce": LossFunction(answer_bce, reads="answers"),
+    "cross-entropy": LossFunction(answer_cross_entropy, reads="answers"),
+    "kl": LossFunction(kl_guidance, reads="maps"),
+    "js": LossFunction(js_guidance, reads="maps"),
 }
 
 __all__ = [
     "LOSSES",
-    "Loss",
+    "LossFunction",
     "Sources",
     "Swaps",
     "answer_bce",

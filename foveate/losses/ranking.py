@@ -1,4 +1,4 @@
-"""Ranking of pairs: a picture and its own sentence shall score higher than either with another."""
+"""Ranking of pairs: an image should score higher with its own sentence than with any other, and vice versa."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Negatives = Literal["hardest", "random", "all", "soft"]
 def ranking_hinge(
     scores: Tensor, owner: Tensor, *, margin: float = 0.2, negatives: Negatives = "hardest", softness: float = 0.05
 ) -> Tensor:
-    """Hinge between every sentence with its own picture and the negatives of both, summed over the sentences.
+    """Hinge loss of every sentence and its image against their negatives, summed over the sentences.
 
     L = Σ_c Σ_ĉ [S(i, ĉ) − S(i, c) + γ]_+ + Σ_î [S(î, c) − S(i, c) + γ]_+ with i = owner(c)
 
     Args:
-        scores: (I, C) of every picture with every sentence.
-        owner: (C,) the picture of each sentence; several sentences may share one.
+        scores: (I, C), of every image with every sentence.
+        owner: (C,), the row of each sentence's image; several sentences may share one.
         margin: γ.
-        negatives: which ĉ and î: the "hardest" one each, a "random" one each, or "all"; "soft" puts
-            τ log(1 + Σ exp([...] / τ)) over all in the place of the hardest's [...]_+, which it becomes for a small τ.
-            Sentences of the same picture are never negatives of it.
-        softness: τ of the soft ones, in units of the scores.
+        negatives: which ĉ and î to sum over: the "hardest" one of each, one drawn at "random", or "all". "soft"
+            replaces the hardest one's [...]_+ by τ log(1 + Σ exp([...] / τ)) over all of them, and tends to it as τ
+            becomes small. Sentences of the same image are never negatives of it.
+        softness: τ of "soft", in units of the scores.
 
     Returns:
-        a scalar; nothing is added where there is no negative, as in a batch of one.
+        A scalar; a sentence without negatives, as in a batch of one, contributes nothing.
 
     Reference: Chen et al. 2021, eq. 4 (hardest); Nam et al. 2017, eq. 20 (random).
 
@@ -44,19 +44,19 @@ def ranking_hinge(
     check_floating("ranking_hinge", "scores", scores)
     check_shape("ranking_hinge", "scores", scores, (None, None), "(I, C)")
     check_shape("ranking_hinge", "owner", owner, (scores.shape[1],), "(C,)")
-    check_number("ranking_hinge", "margin", margin, least=0, advice="0.2 is SCAN's, 100 is m-DAN's")
+    check_number("ranking_hinge", "margin", margin, least=0, advice="SCAN uses 0.2, m-DAN 100")
     if owner.is_floating_point() or (len(owner) and not 0 <= int(owner.min()) <= int(owner.max()) < len(scores)):
         raise ShapeError(
-            f"ranking_hinge: expected owner with numbers from 0 to {len(scores) - 1}, got {owner.tolist()}; "
-            "number the pictures as the rows of the scores"
+            f"ranking_hinge: expected owner with integers from 0 to {len(scores) - 1}, got {owner.tolist()}; "
+            "pass the row of each sentence's image"
         )
     choose = lookup("negatives", negatives, NEGATIVES)
     if negatives == "soft":
         check_number("ranking_hinge", "softness", softness, above=0, advice="0.05 is a good start for cosines")
     own = scores[owner, torch.arange(len(owner), device=scores.device)]
-    pictures = torch.arange(len(scores), device=scores.device)
+    images = torch.arange(len(scores), device=scores.device)
     total = scores.new_zeros(())
-    for others, allowed in ((scores[owner], owner[:, None] != owner), (scores.mT, owner[:, None] != pictures)):
+    for others, allowed in ((scores[owner], owner[:, None] != owner), (scores.mT, owner[:, None] != images)):
         total = total + choose(others - own[:, None] + margin, allowed, softness)
     return total
 
@@ -64,14 +64,16 @@ def ranking_hinge(
 def _hardest(excess: Tensor, allowed: Tensor, softness: float) -> Tensor:
     if not excess.numel():
         return excess.sum()
-    found = excess.detach().where(allowed, -torch.inf).max(1)
-    picked = excess.gather(1, found.indices[:, None])[:, 0]
-    return picked.where(~(found.values <= 0), 0).sum()  # NaN stays
+    # The search is detached and the gradient flows through one gathered entry per row, not through a full maximum.
+    hardest = excess.detach().where(allowed, -torch.inf).max(1)
+    picked = excess.gather(1, hardest.indices[:, None])[:, 0]
+    return picked.where(~(hardest.values <= 0), 0).sum()  # negated so that NaN stays NaN
 
 
 def _random(excess: Tensor, allowed: Tensor, softness: float) -> Tensor:
     if not excess.numel():
         return excess.sum()
+    # The argmax of uniform noise draws one allowed entry per row, each with the same probability.
     drawn = torch.rand(excess.shape, device=excess.device).where(allowed, -1.0).argmax(1, keepdim=True)
     return excess.gather(1, drawn).where(allowed.gather(1, drawn), 0).clamp_min(0).sum()
 
@@ -81,9 +83,9 @@ def _all(excess: Tensor, allowed: Tensor, softness: float) -> Tensor:
 
 
 def _soft(excess: Tensor, allowed: Tensor, softness: float) -> Tensor:
-    some = (excess / softness).where(allowed, -torch.inf)
-    none = torch.zeros_like(some[:, :1])
-    return softness * torch.cat([some, none], 1).logsumexp(1).sum()
+    scaled = (excess / softness).where(allowed, -torch.inf)
+    zero = torch.zeros_like(scaled[:, :1])  # exp(0) is the 1 inside log(1 + Σ exp)
+    return softness * torch.cat([scaled, zero], 1).logsumexp(1).sum()
 
 
 NEGATIVES: Mapping[str, Callable[[Tensor, Tensor, float], Tensor]] = MappingProxyType(

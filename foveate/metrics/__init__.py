@@ -1,6 +1,14 @@
-"""Metrics: pure functions, and what adds them up over a split."""
+"""Metrics: pure functions of a batch, and classes that accumulate them over a split."""
 
-from foveate.metrics.captions import CaptionQuality, CaptionScores, caption_scores
+from foveate.metrics.accuracy import (
+    AnswerAccuracy,
+    choose_answers,
+    lenient_accuracy,
+    official_accuracy,
+    question_subsets,
+)
+from foveate.metrics.attention_quality import AttentionMetrics
+from foveate.metrics.caption_quality import CaptionQuality, CaptionScores, caption_scores
 from foveate.metrics.grounding import (
     GroundingMetrics,
     attended_locations,
@@ -9,7 +17,6 @@ from foveate.metrics.grounding import (
     relevant_locations,
     relevant_regions,
 )
-from foveate.metrics.looks import LookMetrics
 from foveate.metrics.maps import (
     centre_maps,
     components,
@@ -23,36 +30,35 @@ from foveate.metrics.maps import (
 )
 from foveate.metrics.means import Means
 from foveate.metrics.repetition import (
-    WordLooks,
-    distinct_share,
-    mentioned,
+    WordAttentionMetrics,
+    count_mentions,
+    distinct_fraction,
     repetition_score,
     successive_divergence,
     zero_area,
 )
 from foveate.metrics.retrieval import Ranks, RetrievalMetrics, rank_matrix, retrieval_metrics
-from foveate.metrics.vqa import AnswerAccuracy, choose_answers, groups_of, lenient_accuracy, official_accuracy
 
 METRICS: dict[str, type] = {
     "answers": AnswerAccuracy,
+    "attention": AttentionMetrics,
     "captions": CaptionQuality,
     "grounding": GroundingMetrics,
-    "looks": LookMetrics,
     "retrieval": RetrievalMetrics,
-    "word looks": WordLooks,
+    "word attention": WordAttentionMetrics,
 }
 
 __all__ = [
     "METRICS",
     "AnswerAccuracy",
+    "AttentionMetrics",
     "CaptionQuality",
     "CaptionScores",
     "GroundingMetrics",
-    "LookMetrics",
     "Means",
     "Ranks",
     "RetrievalMetrics",
-    "WordLooks",
+    "WordAttentionMetrics",
     "attended_locations",
     "attention_scores",
     "caption_scores",
@@ -60,13 +66,13 @@ __all__ = [
     "choose_answers",
     "components",
     "connected_regions",
-    "distinct_share",
-    "groups_of",
+    "count_mentions",
+    "distinct_fraction",
     "lenient_accuracy",
     "mass_inside",
-    "mentioned",
     "official_accuracy",
     "pointing",
+    "question_subsets",
     "random_maps",
     "rank_matrix",
     "relevant_cells",

@@ -1,4 +1,4 @@
-"""Does a word look at the thing it names? Attention precision, recall and F1 against the boxes of phrases."""
+"""Whether words attend to what they name: precision, recall and F1 of attention against the boxes of phrases."""
 
 from __future__ import annotations
 
@@ -12,44 +12,50 @@ from torch import Tensor
 from foveate.checks import check_floating, check_number, check_shape
 from foveate.data.samples import Box, Phrase
 from foveate.errors import ShapeError
-from foveate.metrics.means import Averaged
+from foveate.metrics.means import MeanMetric
 from foveate.ops.grid import cell_centres
+from foveate.ops.support import above_uniform
 from foveate.registry import lookup
 
 Locations: TypeAlias = tuple[int, int] | Tensor
-Attending = Literal["share", "kept"]
+AttendedRule = Literal["above-uniform", "above-zero"]
 
-ATTENDED: Mapping[str, str] = {"share": "its weight is above 1/n", "kept": "its weight is above 0"}
+ATTENDED: Mapping[str, str] = {"above-uniform": "its weight is above 1/n", "above-zero": "its weight is above 0"}
 RELEVANT: Mapping[str, str] = {
-    "cells": "at least half of it lies inside a box of the entity (where none does, the cell with the largest overlap)",
+    "cells": "at least half of it lies inside a box of the entity (if none does, the cell with the largest overlap)",
     "regions": "its IoU with a box of the entity is above 0.5",
 }
 
 
-class Scores(NamedTuple):
+class PrecisionRecall(NamedTuple):
     """Precision, recall and F1, each in [0, 1]."""
 
     precision: Tensor
     recall: Tensor
     f1: Tensor
 
+    def named(self, prefix: str) -> dict[str, Tensor]:
+        """The three by name, "<prefix>_precision" and so on."""
+        return {f"{prefix}_precision": self.precision, f"{prefix}_recall": self.recall, f"{prefix}_f1": self.f1}
+
 
 @dataclass
-class GroundingMetrics(Averaged):
+class GroundingMetrics(MeanMetric):
     """Attention precision, recall and F1 over the phrases of a split.
 
-    A word's precision is the share of the locations it attends to that are relevant, its recall the share of the
-    relevant ones that it attends to, F1 their harmonic mean. A phrase has the largest of its words, for each of the
-    three by itself; "attention_precision", "attention_recall" and "attention_f1" are the means over the phrases.
+    The precision of a word is the fraction of the locations it attends to that are relevant, its recall the fraction of
+    the relevant ones that it attends to, F1 their harmonic mean. A phrase receives the maximum over its words, of each
+    of the three separately; "attention_precision", "attention_recall" and "attention_f1" are the means over phrases.
 
-    Phrases without a relevant location cannot be judged: they are skipped and counted in "phrases_skipped", those
-    that are judged in "phrases", those without any box in "phrases_unlinked". "best_precision", "best_recall" and
-    "best_f1" are the most that any attention could reach with these locations if no phrase with a box were skipped.
-    The number of a subset is "<name>/<subset>": the kinds of the phrases, and the rule by which locations are relevant,
-    "cells" for grids and "regions" for boxes; `rule` says it in words.
+    Phrases without a relevant location cannot be judged: they are skipped and counted in "phrases_skipped". "phrases"
+    counts those that are judged, "phrases_unlinked" those without a box. "best_precision", "best_recall" and "best_f1"
+    are the upper bounds that perfect attention would reach with these locations, over all phrases with a box.
+    The number of a subset is "<name>/<subset>". Subsets are the kinds of the phrases and the rule by which locations
+    are relevant, "cells" for grids and "regions" for boxes; the property `rule` describes it.
 
     Args:
-        attended: "share", a location is attended to when its weight is above 1/n (SCAN); "kept", above 0 (BFAN).
+        attended: "above-uniform" if a location is attended to when its weight is above 1/n (SCAN), "above-zero" if
+            when it is above 0 (BFAN).
 
     Reference: Chen et al. 2021, §3.4; equation 10 lacks the factor 2 of F1, which their table 4 has.
 
@@ -61,20 +67,20 @@ class GroundingMetrics(Averaged):
     (1.0, 1.0, 1.0, 1.0)
     """
 
-    attended: Attending = "share"
+    attended: AttendedRule = "above-uniform"
 
     def __post_init__(self) -> None:
         lookup("GroundingMetrics attended", self.attended, ATTENDED)
 
     def update(self, weights: Tensor, phrases: Sequence[Phrase], locations: Locations) -> None:
-        """Add the phrases of one caption beside its picture.
+        """Add the phrases of one caption and its image.
 
         Args:
-            weights: (T, N) where each word of the caption looks, or (T, N) booleans, True where it attends. Rows are
-                the words that `Phrase.start` and `Phrase.stop` count; words that were not read may be missing at the
-                end and attend to nothing. Without padding.
+            weights: (T, N), the attention of each word of the caption, or booleans (T, N), True where it attends. The
+                rows are the words that `Phrase.start` and `Phrase.stop` refer to, without padding. Words beyond what
+                the model has read may be missing at the end and attend to nothing.
             phrases: of the caption.
-            locations: rows and columns of the grid, or (N, 4) boxes in fractions of the picture.
+            locations: rows and columns of the grid, or boxes (N, 4) in fractions of the image.
         """
         rule = "regions" if isinstance(locations, Tensor) else "cells"
         count = len(locations) if isinstance(locations, Tensor) else locations[0] * locations[1]
@@ -87,9 +93,9 @@ class GroundingMetrics(Averaged):
         words = attention_scores(attended_locations(weights, self.attended).cpu(), relevant[:, None])
         best = attention_scores(_best_attention(relevant, self.attended), relevant)
         inside, known = _inside(linked, len(weights)), relevant.any(-1)
-        own = {f"attention_{name}": _largest(x, inside).where(known, torch.nan) for name, x in words._asdict().items()}
+        own = {name: _largest(x, inside).where(known, torch.nan) for name, x in words.named("attention").items()}
         self.means.add(own, [(rule, *phrase.kinds) for phrase in linked])
-        self.means.add({f"best_{name}": x for name, x in best._asdict().items()}, [(rule,)] * len(linked))
+        self.means.add(best.named("best"), [(rule,)] * len(linked))
 
     def compute(self) -> dict[str, float]:
         """The means and counts by name."""
@@ -106,13 +112,13 @@ class GroundingMetrics(Averaged):
 
     @property
     def rule(self) -> str:
-        """What was counted as attended and as relevant, in words to print beside the numbers."""
+        """A description of what counts as attended and as relevant, to print next to the numbers."""
         used = [f"relevant when {text}" for name, text in RELEVANT.items() if f"best_f1/{name}" in self.means.totals]
         return "; ".join([f"a location is attended to when {ATTENDED[self.attended]}", *used])
 
 
-def attended_locations(weights: Tensor, attended: Attending = "share") -> Tensor:
-    """Which locations the weights (..., N) attend to: above 1/N with "share", above 0 with "kept"; booleans stay.
+def attended_locations(weights: Tensor, attended: AttendedRule = "above-uniform") -> Tensor:
+    """Locations that the weights (..., N) attend to: weight above 1/N or above 0; booleans are returned as they are.
 
     >>> attended_locations(torch.tensor([0.6, 0.4, 0.0])).tolist()
     [True, True, False]
@@ -121,11 +127,11 @@ def attended_locations(weights: Tensor, attended: Attending = "share") -> Tensor
         return weights
     check_floating("attended_locations", "weights", weights)
     lookup("attended_locations", attended, ATTENDED)
-    return weights > (1 / max(weights.shape[-1], 1) if attended == "share" else 0)
+    return above_uniform(weights) if attended == "above-uniform" else weights > 0
 
 
 def relevant_locations(locations: Locations, boxes: Sequence[Box] | Tensor) -> Tensor:
-    """Which locations (N,) show an entity, given its boxes (E, 4); see `relevant_cells` and `relevant_regions`."""
+    """Locations (N,) that show an entity with boxes (E, 4); see `relevant_cells` and `relevant_regions`."""
     boxes = torch.as_tensor(boxes, dtype=torch.float64).reshape(-1, 4)
     if isinstance(locations, Tensor):
         return relevant_regions(locations, boxes)
@@ -133,15 +139,15 @@ def relevant_locations(locations: Locations, boxes: Sequence[Box] | Tensor) -> T
 
 
 def relevant_regions(regions: Tensor, boxes: Tensor, above: float = 0.5) -> Tensor:
-    """Regions whose intersection over union with any of the boxes is above a half.
+    """Regions whose intersection over union with one of the boxes is above a half.
 
     Args:
-        regions: (N, 4) left, top, right, bottom.
-        boxes: (E, 4) of the entity.
-        above: what the IoU must exceed.
+        regions: (N, 4), left, top, right, bottom.
+        boxes: (E, 4), of the entity.
+        above: the threshold that the IoU must exceed.
 
     Returns:
-        (N,) booleans on the CPU.
+        (N,) booleans, on the CPU.
 
     >>> regions = torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.2, 1.0]])
     >>> relevant_regions(regions, torch.tensor([[0.0, 0.0, 0.6, 1.0]])).tolist()
@@ -155,16 +161,16 @@ def relevant_regions(regions: Tensor, boxes: Tensor, above: float = 0.5) -> Tens
 
 
 def relevant_cells(H: int, W: int, boxes: Tensor) -> Tensor:
-    """Cells of a grid of which at least half lies inside a box; where there is none, the one with the largest overlap.
+    """Cells of a grid of which at least half lies inside a box; if there is none, the one with the largest overlap.
 
-    An IoU above a half asks for boxes of about a cell's size, which few are: see `relevant_regions` for regions.
+    The IoU of `relevant_regions` would not do: it exceeds a half only for boxes of about the size of a cell.
 
     Args:
         H, W: rows and columns.
-        boxes: (E, 4) of the entity, in fractions of the picture.
+        boxes: (E, 4), of the entity, in fractions of the image.
 
     Returns:
-        (H*W,) booleans on the CPU, in row order; no cell without boxes that touch the picture.
+        (H*W,) booleans in row order, on the CPU; all False if no box overlaps the image.
 
     >>> relevant_cells(2, 2, torch.tensor([[0.0, 0.0, 0.9, 0.4]])).tolist()
     [True, True, False, False]
@@ -174,13 +180,13 @@ def relevant_cells(H: int, W: int, boxes: Tensor) -> Tensor:
     shared = _intersection(torch.cat([centres - half, centres + half], -1), boxes)
     if not bool((shared > 0).any()):
         return torch.zeros(H * W, dtype=torch.bool)
-    # a border that falls on the middle of a cell counts, whatever its last digit
+    # A border through the middle of a cell counts, whichever way its last digit was rounded.
     inside = (shared * H * W >= 0.5 - 1e-9).any(-1)
     return inside if bool(inside.any()) else torch.arange(H * W) == shared.amax(-1).argmax()
 
 
-def attention_scores(attended: Tensor, relevant: Tensor) -> Scores:
-    """Precision, recall and F1 of what words attend to.
+def attention_scores(attended: Tensor, relevant: Tensor) -> PrecisionRecall:
+    """Precision, recall and F1 of the locations that words attend to.
 
     P = |A ∩ R| / |A|,  R = |A ∩ R| / |R|,  F1 = 2 P R / (P + R) = 2 |A ∩ R| / (|A| + |R|)
 
@@ -188,40 +194,43 @@ def attention_scores(attended: Tensor, relevant: Tensor) -> Scores:
         attended: (..., N) booleans, the sets A.
         relevant: (..., N) booleans, the sets R; the axes before N broadcast.
 
-    What attends to nothing has zeros, and so has all where nothing is relevant.
+    All three are zero where nothing is attended to, and where nothing is relevant.
 
     >>> attention_scores(torch.tensor([[True, True, False]]), torch.tensor([True, False, False])).precision.item()
     0.5
     """
     if attended.shape[-1:] != relevant.shape[-1:]:
         raise ShapeError(
-            f"attention_scores: expected as many locations to be relevant as to attend to, got {tuple(attended.shape)} "
-            f"and {tuple(relevant.shape)}; give both (..., N)"
+            f"attention_scores: expected attended and relevant over the same locations, got {tuple(attended.shape)} "
+            f"and {tuple(relevant.shape)}; pass both as (..., N)"
         )
-    both, seen, there = (x.sum(-1, dtype=torch.float64) for x in (attended & relevant, attended, relevant))
-    return Scores(both / seen.clamp(min=1), both / there.clamp(min=1), 2 * both / (seen + there).clamp(min=1))
+    both, A, R = (x.sum(-1, dtype=torch.float64) for x in (attended & relevant, attended, relevant))
+    # Clamping an empty set to 1 yields 0 / 1 instead of 0 / 0.
+    return PrecisionRecall(both / A.clamp(min=1), both / R.clamp(min=1), 2 * both / (A + R).clamp(min=1))
 
 
 def _inside(phrases: Sequence[Phrase], words: int) -> Tensor:
-    """(P, T) True where a word belongs to a phrase."""
+    """(P, T), True where a word belongs to a phrase."""
     start, stop = (torch.tensor([[getattr(phrase, end)] for phrase in phrases]) for end in ("start", "stop"))
     place = torch.arange(words)
     return (start <= place) & (place < stop)
 
 
 def _largest(scores: Tensor, inside: Tensor) -> Tensor:
-    """The largest score (P, T) of the words of each phrase, 0 where none was read."""
+    """The largest of the scores (P, T) over the words of each phrase; 0 if the model has read none of them."""
+    # The padded column of zeros keeps the maximum defined where there is no word at all.
     return torch.nn.functional.pad(scores.where(inside, 0), (0, 1)).amax(-1)
 
 
-def _best_attention(relevant: Tensor, attended: Attending) -> Tensor:
-    """What to attend to for the best scores: weights sum to one, so that not all can be above the even share."""
+def _best_attention(relevant: Tensor, attended: AttendedRule) -> Tensor:
+    """The locations that perfect attention would attend to."""
+    # Weights sum to one, so that not all of them can be above 1/n: where every location is relevant, one is left out.
     first = torch.arange(relevant.shape[-1]) == 0
-    return relevant & ~(first & relevant.all(-1, keepdim=True)) if attended == "share" else relevant
+    return relevant & ~(first & relevant.all(-1, keepdim=True)) if attended == "above-uniform" else relevant
 
 
 def _intersection(a: Tensor, b: Tensor) -> Tensor:
-    """Shared area (N, E) of boxes (N, 4) and (E, 4)."""
+    """Area of the intersections (N, E) of boxes (N, 4) and (E, 4)."""
     low = torch.maximum(a[:, None, :2], b[None, :, :2])
     high = torch.minimum(a[:, None, 2:], b[None, :, 2:])
     return (high - low).clamp(min=0).prod(-1)
@@ -232,5 +241,6 @@ def _area(boxes: Tensor) -> Tensor:
 
 
 def _check_boxes(where: str, boxes: Tensor) -> Tensor:
+    """The boxes in float64 on the CPU; raises ShapeError unless they are (N, 4)."""
     check_shape(where, "boxes", boxes, (None, 4), "(N, 4)")
     return boxes.detach().double().cpu()

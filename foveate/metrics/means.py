@@ -1,4 +1,4 @@
-"""Sums that become means: what every metric over a split keeps."""
+"""Sums that become means: the state of every metric over a split."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 
 @dataclass
 class Means:
-    """Means of named numbers over a split and over its subsets; its parts may come in any order and any pieces.
+    """Means of named numbers over a split and over its subsets; batches may come in any order and of any size.
 
-    The mean of a subset is called "<name>/<subset>". A number that is NaN, "not known here", is left out.
+    The mean of a subset is called "<name>/<subset>". A number that is NaN is unknown and is skipped.
 
     Attributes:
         totals: sum and count by name.
@@ -28,7 +28,7 @@ class Means:
     totals: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def add(self, numbers: Mapping[str, Tensor], groups: Sequence[Sequence[str]] | None = None) -> None:
-        """Count the numbers (B,) of a batch, in the whole and in the subsets that each example belongs to."""
+        """Add the numbers (B,) of a batch to the whole split and to the subsets that each example belongs to."""
         members = list(_members(groups or ()))
         for name, column in numbers.items():
             values = column.detach().double().cpu()
@@ -43,11 +43,11 @@ class Means:
             self.totals[name] = (total + known.sum().item(), count + len(known))
 
     def state(self) -> dict[str, Any]:
-        """What was counted, as JSON values."""
+        """Sums and counts as JSON values."""
         return {name: list(pair) for name, pair in self.totals.items()}
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the `state` of another one."""
+        """Add the `state` of another object."""
         for name, (total, count) in state.items():
             own = self.totals.get(name, (0.0, 0))
             self.totals[name] = (own[0] + total, own[1] + count)
@@ -57,22 +57,22 @@ class Means:
         return {name: total / count for name, (total, count) in self.totals.items()}
 
     def counts(self) -> dict[str, int]:
-        """How many numbers each mean is of."""
+        """The number of values behind each mean."""
         return {name: count for name, (_, count) in self.totals.items()}
 
 
 @dataclass
-class Averaged:
-    """A metric that is made of means: what it counted can be sent to another process and merged there."""
+class MeanMetric:
+    """Base of the metrics that are made of means: their state can be sent to another process and merged there."""
 
     means: Means = field(default_factory=Means, kw_only=True)
 
     def state(self) -> dict[str, Any]:
-        """What was counted, for another process."""
+        """What has been accumulated, as JSON values for another process."""
         return self.means.state()
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the `state` of another one."""
+        """Add the `state` of another object."""
         self.means.merge(state)
 
     def compute(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Retrieval between pictures and their captions: recalls and ranks both ways, from scores that come block by block."""
+"""Retrieval between images and their captions: recall and ranks in both directions, from blocks of scores."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from foveate.errors import ShapeError
 ScoreBlock = Callable[[slice], Tensor]
 LEVELS = (1, 5, 10)
 DIRECTIONS = ("i2t", "t2i")
-KEPT = 256 << 20
+KEEP_BYTES = 256 << 20
 
 
 class Ranks(NamedTuple):
-    """The rank of the right answer among the candidates, one a query.
+    """The rank of the correct candidate, one per query.
 
     Attributes:
-        rank: (Q,) integers from 1. What is scored equal to the right answer counts as ranked before it.
-        tied: (Q,) True where something is, so that the rule mattered.
+        rank: (Q,), integers from 1. A candidate with the same score as the correct one counts as ranked before it.
+        tied: (Q,), True where there is such a candidate.
     """
 
     rank: Tensor
@@ -32,11 +32,12 @@ class Ranks(NamedTuple):
 
 @dataclass
 class RetrievalMetrics:
-    """Recalls and ranks over a split; its queries may come in any order and any pieces.
+    """Recall and ranks over a split; queries may come in any order and in batches of any size.
 
-    For each direction, "i2t" (captions of a picture) and "t2i" (the picture of a caption): "<direction>_r1", "_r5",
-    "_r10", per cent of the queries whose rank is at most 1, 5, 10; "_median" and "_mean" of the ranks, which count from
-    1; "_ties", per cent of the queries whose right answer ties with a wrong one. "rsum" is the sum of the six recalls.
+    For each direction, "i2t" (find the captions of an image) and "t2i" (find the image of a caption): "<direction>_r1",
+    "_r5" and "_r10", the percentage of queries whose rank is at most 1, 5, 10; "_median" and "_mean" of the ranks,
+    which start at 1; "_ties", the percentage of queries whose correct candidate ties with a wrong one. "rsum" is the
+    sum of the six recalls.
 
     >>> metrics = RetrievalMetrics()
     >>> metrics.update(*rank_matrix(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1])))
@@ -49,23 +50,23 @@ class RetrievalMetrics:
     ties: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DIRECTIONS, 0))
 
     def update(self, i2t: Ranks, t2i: Ranks) -> None:
-        """Count the queries of a batch."""
+        """Add the queries of a batch."""
         for way, found in zip(DIRECTIONS, (i2t, t2i), strict=True):
             self.ranks[way] += found.rank.tolist()
             self.ties[way] += int(found.tied.sum())
 
     def state(self) -> dict[str, Any]:
-        """What was counted, for another process."""
+        """What has been accumulated, as JSON values for another process."""
         return {way: [self.ties[way], *self.ranks[way]] for way in DIRECTIONS}
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add the `state` of another one."""
+        """Add the `state` of another object."""
         for way, (ties, *ranks) in state.items():
             self.ties[way] += ties
             self.ranks[way] += ranks
 
     def compute(self) -> dict[str, float]:
-        """The numbers by name; those of a direction without queries, and then "rsum", are absent."""
+        """The numbers by name; a direction without queries is absent, and so is "rsum" then."""
         result: dict[str, float] = {}
         for way in DIRECTIONS:
             if self.ranks[way]:
@@ -75,43 +76,44 @@ class RetrievalMetrics:
 
 
 def retrieval_metrics(
-    score_block: ScoreBlock, owner: Tensor, images: int, *, rows: int = 128, folds: int = 1, keep: int = KEPT
+    score_block: ScoreBlock, owner: Tensor, images: int, *, rows: int = 128, folds: int = 1, keep: int = KEEP_BYTES
 ) -> dict[str, float]:
-    """Recall@1, 5, 10 both ways, median and mean rank and rsum, from scores that are never all held.
+    """Recall@1, 5, 10, median and mean rank in both directions and rsum, without holding all scores in memory.
 
-    The candidates of a picture are all captions, those of a caption all pictures. The rank of a picture's best caption
-    and that of a caption's picture are
+    The candidates of an image are all captions, those of a caption all images. The rank of the best caption of an
+    image, and that of the image of a caption, are
 
         i2t(i) = 1 + #{c not of i : s(i, c) ≥ max over own captions s(i, ·)}
         t2i(c) = 1 + #{i not of c : s(i, c) ≥ s(owner(c), c)}
 
-    so that an equal score counts against the model: one that scores everything alike has rank last, not first. Only
-    comparisons are made: a shift of the scores, or any increasing function of them, changes nothing.
+    so that ties count against the model: if all scores are equal, every rank is the last one. Scores are only compared
+    with each other, so that a shift or any other increasing function of them changes nothing.
 
     Args:
-        score_block: gives for a slice of pictures the scores (rows, C) with every caption. It is called once a block
-            where the blocks fit into `keep`, and once more for the others.
-        owner: (C,) the picture that each caption belongs to; any number of captions a picture. A picture without any
-            is a candidate but no query.
-        images: how many pictures there are, I.
-        rows: pictures a block.
-        folds: also rank within this many consecutive parts of the pictures, each with its own captions, and give the
-            means over the parts as "<name>/<folds> folds". MS-COCO's 5 000 test pictures give "5K" under the plain
-            names and "1K" under "rsum/5 folds".
-        keep: bytes of scores that may be held, in the type they come in, to be looked at twice.
+        score_block: returns the scores (rows, C) of a slice of images with every caption. It is called once per block
+            if the blocks fit into `keep` bytes, and a second time for those that do not.
+        owner: (C,), the row of each caption's image; an image may have any number of captions. An image without
+            captions is a candidate but not a query.
+        images: number of images, I.
+        rows: images per block.
+        folds: also rank within this many consecutive parts of the images, each with its own captions, and report the
+            means over the parts as "<name>/<folds> folds". For the 5 000 test images of MS-COCO the plain names are
+            "5K" and "rsum/5 folds" is "1K".
+        keep: bytes of scores to keep, in the type they come in, between the two passes.
 
     Returns:
-        the numbers by name, see `RetrievalMetrics`. Memory is O(I + C) beside one block and `keep`.
+        The numbers by name, see `RetrievalMetrics`. Memory is O(I + C) plus one block and `keep`.
 
-    NaN among the scores raises ValueError.
+    Raises ValueError if a score is NaN.
 
     >>> scores = torch.tensor([[0.9, 0.7, 0.1], [0.2, 0.3, 0.6]])
     >>> retrieval_metrics(lambda rows: scores[rows], torch.tensor([0, 0, 1]), images=2)["rsum"]
     600.0
     """
-    check_number("retrieval_metrics", "folds", folds, least=1, advice="5 gives the 1K numbers of MS-COCO")
+    check_number("retrieval_metrics", "folds", folds, least=1, advice="5 yields the 1K numbers of MS-COCO")
     owner = _check_owner("retrieval_metrics", owner, images)
     blocks = _Blocks("retrieval_metrics", score_block, (images, len(owner)), rows, keep)
+    # Part of each image: all in part 0 for the whole split, and `folds` consecutive parts of equal size.
     divisions = [torch.arange(images) * count // max(images, 1) for count in sorted({1, folds})]
     results = []
     for parts, ranks in zip(divisions, _rank(blocks, owner, divisions), strict=True):
@@ -122,14 +124,14 @@ def retrieval_metrics(
 
 
 def rank_matrix(scores: Tensor, owner: Tensor) -> tuple[Ranks, Ranks]:
-    """The ranks of a matrix that is there as a whole; see `retrieval_metrics` for the rule.
+    """The ranks of a matrix of scores that fits into memory; see `retrieval_metrics` for the rule.
 
     Args:
-        scores: (I, C) of every picture with every caption.
-        owner: (C,) the picture that each caption belongs to.
+        scores: (I, C), of every image with every caption.
+        owner: (C,), the row of each caption's image.
 
     Returns:
-        Picture to caption, one rank a picture that has captions, and caption to picture, one a caption.
+        Image to caption, one rank per image that has captions, and caption to image, one rank per caption.
 
     >>> i2t, t2i = rank_matrix(torch.tensor([[0.5, 0.1], [0.5, 0.2]]), torch.tensor([0, 1]))
     >>> i2t.rank.tolist(), t2i.rank.tolist(), t2i.tied.tolist()
@@ -144,7 +146,7 @@ def rank_matrix(scores: Tensor, owner: Tensor) -> tuple[Ranks, Ranks]:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The scores, block by block, as often as they are asked for; those that fit into `keep` are made once."""
+    """The scores, block by block, for any number of passes; blocks that fit into `keep` bytes are computed once."""
 
     where: str
     score_block: ScoreBlock
@@ -155,7 +157,7 @@ class _Blocks:
 
     def __post_init__(self) -> None:
         check_number(self.where, "rows", self.rows, least=1, advice="128 is a good start")
-        check_number(self.where, "keep", self.keep, least=0, advice="0 makes every block twice")
+        check_number(self.where, "keep", self.keep, least=0, advice="0 computes every block twice")
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
         images, captions = self.shape
@@ -176,8 +178,10 @@ class _Blocks:
 
 
 def _rank(blocks: _Blocks, owner: Tensor, divisions: Sequence[Tensor]) -> list[tuple[Ranks, Ranks]]:
-    """Ranks (I,) and (C,) within each division of the pictures into parts, (I,) integers each."""
+    """Ranks (I,) and (C,) within each division of the images into parts, (I,) integers each."""
+    # Two passes: the scores of the correct pairs must be known before anything can be compared with them.
     own = _own_scores(blocks, owner)
+    # The bar of an image is the best of its captions; an image without captions keeps -inf and is not a query.
     best = torch.full(blocks.shape[:1], -torch.inf, dtype=own.dtype).scatter_reduce(0, owner, own, "amax")
     counts = [[torch.zeros(2, size, dtype=torch.long) for size in blocks.shape] for _ in divisions]
     for rows, block in blocks:
@@ -191,18 +195,19 @@ def _rank(blocks: _Blocks, owner: Tensor, divisions: Sequence[Tensor]) -> list[t
 
 
 def _own_scores(blocks: _Blocks, owner: Tensor) -> Tensor:
-    """(C,) the score of each caption with its own picture."""
+    """(C,), the score of each caption with its own image."""
     places, scores = [torch.zeros(0, dtype=torch.long)], [torch.zeros(0)]
     for rows, block in blocks:
         here = ((owner >= rows.start) & (owner < rows.stop)).nonzero().squeeze(1)
         places.append(here)
         scores.append(block[(owner[here] - rows.start).to(block.device), here.to(block.device)].cpu())
+    # The captions came in the order of their images' blocks; index_copy restores their own order.
     own = torch.cat(scores)
     return torch.empty_like(own).index_copy(0, torch.cat(places), own)
 
 
 def _before(block: Tensor, bar: Tensor, wrong: Tensor, dim: int) -> Tensor:
-    """How many wrong candidates reach the bar, and how many of them are exactly there: (2, queries)."""
+    """The numbers of wrong candidates at or above the bar, and exactly at it: (2, queries)."""
     reach, level = (block >= bar) & wrong, (block == bar) & wrong
     return torch.stack([reach.sum(dim), level.sum(dim)]).cpu()
 
@@ -212,9 +217,9 @@ def _to_ranks(counts: Tensor) -> Ranks:
 
 
 def _queries(ranks: tuple[Ranks, Ranks], chosen: Tensor, owner: Tensor) -> tuple[Ranks, Ranks]:
-    """Of the chosen pictures (I,) those that have captions, and their captions."""
-    asked = chosen & torch.zeros_like(chosen).index_fill(0, owner, True)
-    masks = (asked, chosen[owner])
+    """The ranks of the chosen images (I,) that have captions, and those of their captions."""
+    has_captions = torch.zeros_like(chosen).index_fill(0, owner, True)
+    masks = (chosen & has_captions, chosen[owner])
     i2t, t2i = (Ranks(*(part[mask] for part in one)) for one, mask in zip(ranks, masks, strict=True))
     return i2t, t2i
 
@@ -228,21 +233,22 @@ def _numbers(ranks: tuple[Ranks, Ranks], chosen: Tensor, owner: Tensor) -> dict[
 def _summary(way: str, ranks: Tensor, ties: int) -> dict[str, float]:
     ordered, count = ranks.sort().values.double(), len(ranks)
     recalls = {f"{way}_r{k}": 100 * (ranks <= k).double().mean().item() for k in LEVELS}
+    # torch.median returns the lower of the two middle values; the usual definition is their mean.
     median = (ordered[(count - 1) // 2] + ordered[count // 2]).item() / 2
     return recalls | {f"{way}_median": median, f"{way}_mean": ordered.mean().item(), f"{way}_ties": 100 * ties / count}
 
 
 def _check_owner(where: str, owner: Tensor, images: int) -> Tensor:
-    """The owners on the CPU, or an error when one of them is no picture."""
+    """The owners on the CPU; raises ShapeError or ValueError unless they are rows of the images."""
     if owner.ndim != 1 or owner.is_floating_point():
         raise ShapeError(
             f"{where}: expected owner (C,) of integers, got {tuple(owner.shape)} {owner.dtype}; "
-            "give the number of each caption's picture"
+            "pass the row of each caption's image"
         )
     owner = owner.detach().cpu().long()
     if len(owner) and not 0 <= int(owner.min()) <= int(owner.max()) < images:
         raise ValueError(
             f"{where}: expected owners from 0 to {images - 1}, got {int(owner.min())} to {int(owner.max())}; "
-            "number the pictures as the rows of the scores"
+            "pass the row of each caption's image"
         )
     return owner

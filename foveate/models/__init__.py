@@ -1,22 +1,28 @@
-"""Models: built from encoders and attentions, each returns its outputs and every attention by name."""
+"""Models: built from encoders and attention; their outputs contain every attention by name."""
 
-from foveate.models.answering import Answered
-from foveate.models.bfan import BFAN
-from foveate.models.captioner import Captioned, Captioner
-from foveate.models.dan import MatchingDAN, ReasoningDAN
+from foveate.models.answering import Answered, AnsweringModel
+from foveate.models.bfan import BFAN, BFANSettings
+from foveate.models.captioner import Captioned, Captioner, LSTMCaptionerSettings
+from foveate.models.cross_attention import CrossAttention, LogSumExp, Mean
+from foveate.models.dan import MatchingDAN, MatchingDANSettings, ReasoningDAN, ReasoningDANSettings
 from foveate.models.decoding import Decoded, beam_search, sample_words
-from foveate.models.matching import CrossLook, FragmentMatcher, Fragments, InnerProduct, Scorer
-from foveate.models.matching_cross import CrossAttention, LogSumExp, Mean
-from foveate.models.mcan import MCAN
-from foveate.models.scan import SCAN
+from foveate.models.families import (
+    AnsweringSettings,
+    CaptioningModelSettings,
+    MatchingModelSettings,
+    ModelSettings,
+)
+from foveate.models.fragments import CrossAttended, FragmentMatcher, Fragments, InnerProduct, MatchingModel, Scorer
+from foveate.models.mcan import MCAN, MCANSettings
+from foveate.models.scan import SCAN, SCANSettings
 
-MODELS: dict[str, type] = {
-    "mcan": MCAN,
-    "r-dan": ReasoningDAN,
-    "captioner": Captioner,
-    "m-dan": MatchingDAN,
-    "scan": SCAN,
-    "bfan": BFAN,
+MODELS: dict[str, type[ModelSettings]] = {
+    "mcan": MCANSettings,
+    "rdan": ReasoningDANSettings,
+    "lstm": LSTMCaptionerSettings,
+    "scan": SCANSettings,
+    "bfan": BFANSettings,
+    "mdan": MatchingDANSettings,
 }
 
 __all__ = [
@@ -25,18 +31,30 @@ __all__ = [
     "MODELS",
     "SCAN",
     "Answered",
+    "AnsweringModel",
+    "AnsweringSettings",
+    "BFANSettings",
     "Captioned",
     "Captioner",
+    "CaptioningModelSettings",
+    "CrossAttended",
     "CrossAttention",
-    "CrossLook",
     "Decoded",
     "FragmentMatcher",
     "Fragments",
     "InnerProduct",
+    "LSTMCaptionerSettings",
     "LogSumExp",
+    "MCANSettings",
     "MatchingDAN",
+    "MatchingDANSettings",
+    "MatchingModel",
+    "MatchingModelSettings",
     "Mean",
+    "ModelSettings",
     "ReasoningDAN",
+    "ReasoningDANSettings",
+    "SCANSettings",
     "Scorer",
     "beam_search",
     "sample_words",

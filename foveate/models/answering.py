@@ -1,31 +1,31 @@
-"""What the models that answer questions have in common."""
+"""The interface shared by models that answer questions."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from foveate.attention import Attended
-from foveate.checks import check_shape
-from foveate.encoders import PictureEncoder, StoredFeatures
-from foveate.encoders.images import ImageFeatures
+from foveate.encoders import ImageEncoder, StoredFeatures, TextEncoder
+from foveate.features import ImageFeatures
 
-ImageEncoder: TypeAlias = PictureEncoder | StoredFeatures
+AnyImageEncoder: TypeAlias = ImageEncoder | StoredFeatures
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The last attention to the picture taken apart, so that an answer can be made from other parts of the picture.
+    """The parts of the last attention over the image, from which an answer can be computed for any other context.
 
     Attributes:
-        question: (B, D) what the question came to.
-        scores: (B, N) of the locations, before the transform.
-        values: (B, N, V) of the locations.
-        mask: (B, N) True where a location counts; None when all do.
-        answer: (B, A) scores of the answers from questions (B, D) and contexts (B, V).
+        question: (B, D) summary of the question.
+        scores: (B, N) scores of the locations, before the transform.
+        values: (B, N, V) values of the locations.
+        mask: (B, N) True where a location counts; None if all do.
+        answer: maps questions (B, D) and contexts (B, V) to scores of the answers (B, A).
     """
 
     question: Tensor
@@ -37,14 +37,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a model that answers questions returns.
+    """Output of a model that answers questions.
 
     Attributes:
-        scores: (B, A) one score an answer.
-        image: attention over the picture, one a step; the last one is read for the answer.
-        question: attention over the words, one a step.
-        reading: the last step taken apart.
-        layers: attention inside the model by name, one a layer, for models that have some.
+        scores: (B, A) one score per answer.
+        image: attention over the image, one per step; the answer is computed from the last one.
+        question: attention over the words, one per step.
+        reading: the parts of the last step.
+        layers: attention inside the model by name, one per layer, for models that have inner attention.
     """
 
     scores: Tensor
@@ -54,22 +54,26 @@ class Answered:
     layers: Mapping[str, tuple[Attended, ...]] = field(default_factory=dict)
 
 
-def of_questions(features: ImageFeatures, index: Tensor | None) -> ImageFeatures:
-    """The features of each question's picture, from those of each picture.
+class AnsweringModel(nn.Module, ABC):
+    """A model that answers questions about images.
 
-    Several questions about a picture share its encoding: P pictures are encoded once and read B times.
-
-    Args:
-        features: of P pictures.
-        index: (B,) which of the pictures each question is about; None when there is one picture a question.
-
-    >>> import torch
-    >>> features = ImageFeatures(torch.zeros(2, 4, 8), grid=(2, 2))
-    >>> of_questions(features, torch.tensor([0, 0, 1])).values.shape
-    torch.Size([3, 4, 8])
+    Attributes:
+        text: encodes the words.
+        image: encodes the images.
     """
-    if index is None:
-        return features
-    check_shape("of_questions", "index", index, (None,), "(B,)")
-    picked = {name: part[index] for name, part in vars(features).items() if isinstance(part, Tensor)}
-    return replace(features, **picked)
+
+    text: TextEncoder
+    image: AnyImageEncoder
+
+    @abstractmethod
+    def forward(
+        self, images: ImageFeatures | Tensor, tokens: Tensor, mask: Tensor, index: Tensor | None = None
+    ) -> Answered:
+        """Answer B questions about P images.
+
+        Args:
+            images: input of the image encoder, P images.
+            tokens: (B, T) token ids, padded at the end.
+            mask: (B, T) True where there is a token.
+            index: (B,) the image that each question is about; None if question b is about image b.
+        """

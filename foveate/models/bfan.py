@@ -1,70 +1,102 @@
-"""The bidirectional focal attention network: both directions, with irrelevant fragments dropped altogether."""
+"""BFAN, the bidirectional focal attention network: attention in both directions, without irrelevant fragments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from foveate.models.matching import BUDGET, CrossLook, Fragments, Scorer
-from foveate.models.matching_cross import Aggregate, CrossAttention, Focus, Mean, beside
-from foveate.models.scan import by_locations, by_words, cross_look, pair_cosines
+from foveate.attention import MECHANISMS
+from foveate.models.cross_attention import Aggregate, CrossAttention, Focus, Mean, expand_count
+from foveate.models.fragments import BUDGET, CrossAttended, Fragments, Scorer
+from foveate.models.scan import (
+    FragmentMatcherSettings,
+    attend_pairs,
+    location_relevance,
+    pair_cosines,
+    word_relevance,
+)
 from foveate.registry import lookup
 
 FocalType = Literal["equal", "prob"]
 
 
 def focus_equal(weights: Tensor, keys: Tensor | None = None) -> Tensor:
-    """Which keys to keep: those with more weight than the mean, `Σ_j (x_i − x_j) > 0`.
+    """Keep the keys with more weight than the mean: `Σ_j (x_i − x_j) > 0`.
 
     Args:
-        weights: (X, ..., K), at least zero.
+        weights: (X, ..., K) non-negative weights.
         keys: (X, K) True where a key counts.
 
     Returns:
-        (X, ..., K) True where a key is kept. Weights that equal the mean up to rounding are kept, so that equal ones
-        all are and one at least is; where nothing has weight nothing is.
+        (X, ..., K) True where a key is kept. Weights that equal the mean up to rounding are kept, so that equal weights
+        are all kept and at least one key is; rows without any weight keep nothing.
 
     Reference: Liu et al. 2019, eq. 6 with g = 1.
 
     >>> focus_equal(torch.tensor([[0.6, 0.3, 0.1]])).tolist(), focus_equal(torch.tensor([[0.5, 0.5]])).tolist()
     ([[True, False, False]], [[True, True]])
     """
-    count = weights.shape[-1] if keys is None else beside(keys.sum(-1), weights)
+    count = weights.shape[-1] if keys is None else expand_count(keys.sum(-1), weights)
     return _keep(weights, count, weights.sum(-1, keepdim=True))
 
 
 def focus_prob(weights: Tensor, keys: Tensor | None = None) -> Tensor:
-    """Which keys to keep: `Σ_j (x_i − x_j) √x_j > 0`, the heavier keys have more say.
+    """Keep the keys with `Σ_j (x_i − x_j) √x_j > 0`, a mean in which heavier keys count more.
 
-    Args and returns as `focus_equal`; a key that does not count has no weight and so no say.
+    Arguments and result as in `focus_equal`; a masked key has no weight and does not contribute.
 
     Reference: Liu et al. 2019, eq. 6 with g(x) = √x.
 
     >>> focus_prob(torch.tensor([[0.5, 0.4, 0.1]])).tolist()
     [[True, True, False]]
     """
-    say = weights.sqrt()
-    return _keep(weights, say.sum(-1, keepdim=True), (weights * say).sum(-1, keepdim=True))
+    # Σ_j (x_i − x_j) √x_j > 0  ⇔  x_i Σ_j √x_j > Σ_j x_j √x_j: no pairwise differences are needed.
+    importance = weights.sqrt()
+    return _keep(weights, importance.sum(-1, keepdim=True), (weights * importance).sum(-1, keepdim=True))
 
 
 FOCUSES: Mapping[str, Focus] = MappingProxyType({"equal": focus_equal, "prob": focus_prob})
 
 
+@dataclass(frozen=True)
+class BFANSettings(FragmentMatcherSettings):
+    """BFAN: words attend to locations and locations to words, without irrelevant fragments.
+
+    Attributes:
+        focal, temperature: as in `BFAN`.
+        word_mechanism: attention of locations over the words, a row of `MECHANISMS` that needs no grid.
+    """
+
+    attended_rule: ClassVar[Literal["above-uniform", "above-zero"] | None] = "above-zero"
+
+    focal: FocalType = "prob"
+    temperature: float = 20.0
+    word_mechanism: str = "softmax"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lookup("mechanism", self.word_mechanism, MECHANISMS)
+
+    def scorer(self, attend: nn.Module) -> BFAN:
+        return BFAN(attend, MECHANISMS[self.word_mechanism].build(), focal=self.focal, temperature=self.temperature)
+
+
 class BFAN(Scorer):
-    """Scores of pictures with sentences by focal attention in both directions.
+    """Scores of images with sentences by focal attention in both directions.
 
     S = mean_words r + mean_locations r, with r of `CrossAttention` and a focus on the relevant keys
 
     Args:
         attend: a discrete attention over the locations.
-        attend_words: one over the words; words lie on no grid.
+        attend_words: a discrete attention over the words that needs no grid.
         focal: "prob" or "equal", see `focus_prob` and `focus_equal`.
-        temperature: λ of the scores, inverse.
-        aggregate: of each direction; the mean in the paper.
+        temperature: λ, the inverse temperature of the scores.
+        aggregate: reduces the relevance of all queries to one number; the mean in the paper.
         budget: bytes, see `Scorer`.
 
     Reference: Liu et al. 2019, §3.2-3.3.
@@ -92,20 +124,22 @@ class BFAN(Scorer):
         self.aggregate = Mean() if aggregate is None else aggregate
 
     def score(self, images: Fragments, texts: Fragments, *, paired: bool) -> Tensor:
-        """Scores (X, Y) of all with all, or (P, 1) of pairs; see `Scorer.score`."""
-        both = pair_cosines(images, texts, paired=paired)
-        words = self.aggregate(by_words(self.over_locations, both, images))
+        """Scores (X, Y) of all pairs, or (P, 1) if `paired`; see `Scorer.score`."""
+        cosines = pair_cosines(images, texts, paired=paired)
+        words = self.aggregate(word_relevance(self.over_locations, cosines, images))
         mask = None if images.mask is None else images.mask[:, None]
-        return words + self.aggregate(by_locations(self.over_words, both, images, texts, paired=paired), mask)
+        locations = location_relevance(self.over_words, cosines, images, texts, paired=paired)
+        return words + self.aggregate(locations, mask)
 
-    def cross(self, images: Fragments, texts: Fragments) -> tuple[CrossLook, ...]:
-        """Words at locations, then locations at words; see `Scorer.cross`."""
+    def cross_attend(self, images: Fragments, texts: Fragments) -> tuple[CrossAttended, ...]:
+        """Words over locations, then locations over words; see `Scorer.cross_attend`."""
         return (
-            cross_look(self.over_locations, images, texts, words=True),
-            cross_look(self.over_words, images, texts, words=False),
+            attend_pairs(self.over_locations, images, texts, from_words=True),
+            attend_pairs(self.over_words, images, texts, from_words=False),
         )
 
 
-def _keep(weights: Tensor, say: Tensor | int, bar: Tensor) -> Tensor:
-    """Weights above zero whose product with the say of all reaches the bar, up to rounding."""
-    return (weights * say >= bar * (1 - 64 * torch.finfo(weights.dtype).eps)) & (weights > 0)
+def _keep(weights: Tensor, total: Tensor | int, threshold: Tensor) -> Tensor:
+    """Positive weights with `weight · total >= threshold`, up to rounding."""
+    # Rounding must not drop weights that equal the mean: a row of equal weights would lose all of them.
+    return (weights * total >= threshold * (1 - 64 * torch.finfo(weights.dtype).eps)) & (weights > 0)

@@ -1,39 +1,93 @@
-"""Dual attention networks: steps that look at the picture and at the words at the same time, guided by a memory."""
+"""Dual attention networks: steps of attention over the image and over the words, guided by a memory."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from foveate.attention import Attended, Grid
+from foveate.attention import MECHANISMS, Attended, Grid
 from foveate.checks import check_number
 from foveate.encoders import TextEncoder
-from foveate.encoders.images import ImageFeatures
-from foveate.models.answering import Answered, ImageEncoder, Reading, of_questions
-from foveate.models.matching import Fragments, InnerProduct
+from foveate.features import ImageFeatures
+from foveate.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
+from foveate.models.families import AnsweringSettings, MatchingModelSettings, ModelSettings
+from foveate.models.fragments import Fragments, InnerProduct, MatchingModel
+from foveate.registry import lookup
 
 
-class ReasoningDAN(nn.Module):
-    """r-DAN: both attentions share one memory of what has been seen and read.
+@dataclass(frozen=True)
+class DANSettings(ModelSettings):
+    """The settings that both dual attention networks share.
+
+    Attributes:
+        hidden: D, size of all layers.
+        reasoning_steps: K, number of steps.
+        dropout: probability.
+        word_mechanism: attention over the words, a row of `MECHANISMS`.
+    """
+
+    renamed: ClassVar[dict[str, str]] = {"steps": "reasoning_steps"}
+
+    hidden: int = 512
+    reasoning_steps: int = 2
+    dropout: float = 0.5
+    word_mechanism: str = "softmax"
+
+    def __post_init__(self) -> None:
+        lookup("mechanism", self.word_mechanism, MECHANISMS)
+
+    def text(self, vocabulary: int, word_dim: int) -> TextEncoder:
+        """The bidirectional encoder of the words."""
+        return TextEncoder(vocabulary, word_dim=word_dim, hidden=self.hidden, directions="sum")
+
+
+@dataclass(frozen=True)
+class ReasoningDANSettings(DANSettings, AnsweringSettings):
+    """r-DAN: attention over image and question in several steps with a shared memory."""
+
+    def build(
+        self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module, *, answers: int
+    ) -> ReasoningDAN:
+        text, attend_words = self.text(vocabulary, word_dim), MECHANISMS[self.word_mechanism].build()
+        steps, dropout = self.reasoning_steps, self.dropout
+        return ReasoningDAN(text, image, attend, attend_words, answers=answers, steps=steps, dropout=dropout)
+
+
+@dataclass(frozen=True)
+class MatchingDANSettings(DANSettings, MatchingModelSettings):
+    """m-DAN: one vector per image and per sentence, by attention in several steps with separate memories."""
+
+    def scorer(self, attend: nn.Module) -> InnerProduct:
+        return InnerProduct()
+
+    def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module) -> MatchingDAN:
+        text, attend_words = self.text(vocabulary, word_dim), MECHANISMS[self.word_mechanism].build()
+        return MatchingDAN(text, image, attend, attend_words, steps=self.reasoning_steps, dropout=self.dropout)
+
+
+class ReasoningDAN(AnsweringModel):
+    """r-DAN: the attention over the image and the attention over the words share one memory.
 
     m⁰ = v⁰ ⊙ u⁰,  mᵏ = mᵏ⁻¹ + vᵏ ⊙ uᵏ,  scores = W_a mᴷ
 
-    with v⁰ = tanh(P⁰ mean(v)), u⁰ = mean(u), and vᵏ, uᵏ by `GuidedAttention` with weights of their own in each step.
-    The probabilities of the answers are the softmax of the scores.
+    with v⁰ = tanh(P⁰ mean(v)), u⁰ = mean(u), and vᵏ, uᵏ from `GuidedAttention`, with separate weights per step. The
+    probabilities of the answers are the softmax of the scores.
 
     Args:
-        text: encodes the words, to states of size D = text.dim; both directions summed in the paper.
-        image: encodes the pictures, to features of any size `image.dim`.
-        attend: reads the picture, `attend(scores, values, grid, mask) -> Attended`, in every step.
-        attend_words: reads the words, in every step.
+        text: encoder of the words, D = text.dim; both directions are summed in the paper.
+        image: encoder of the images, with features of any size `image.dim`.
+        attend: attention over the image in every step, `attend(scores, values, grid, mask) -> Attended`.
+        attend_words: attention over the words in every step.
         answers: number of answers, A.
         steps: K.
-        dropout: of the word states, of the hidden states of both attentions and of the last memory, in training.
+        dropout: probability for the word states, the hidden states of both attentions and the last memory.
 
-    Means and attention pass over padding. The paper says how much is dropped, not where; the places are ours.
+    Means and attention ignore padding. The paper reports the dropout probability but not where it is applied; that is
+    our choice.
 
     Reference: Nam et al. 2017, eq. 3-15.
 
@@ -51,7 +105,7 @@ class ReasoningDAN(nn.Module):
     def __init__(
         self,
         text: TextEncoder,
-        image: ImageEncoder,
+        image: AnyImageEncoder,
         attend: nn.Module,
         attend_words: nn.Module,
         *,
@@ -65,65 +119,61 @@ class ReasoningDAN(nn.Module):
         self.text, self.image = text, image
         self.dropout = nn.Dropout(dropout)
         self.first_look = nn.Linear(image.dim, D)
-        self.looks = nn.ModuleList(GuidedAttention(image.dim, D, attend, dropout) for _ in range(steps))
-        self.embeds = nn.ModuleList(nn.Linear(image.dim, D) for _ in range(steps))
-        self.reads = nn.ModuleList(GuidedAttention(D, D, attend_words, dropout) for _ in range(steps))
+        self.looks, self.embeds, self.reads = _layers(image.dim, D, attend, attend_words, steps, dropout)
         self.answers = nn.Linear(D, answers)
 
     def forward(
-        self, pictures: ImageFeatures | Tensor, tokens: Tensor, mask: Tensor, index: Tensor | None = None
+        self, images: ImageFeatures | Tensor, tokens: Tensor, mask: Tensor, index: Tensor | None = None
     ) -> Answered:
-        """Answer questions.
-
-        Args:
-            pictures: what the image encoder reads, P pictures.
-            tokens: (B, T) word numbers, padded at the end.
-            mask: (B, T) True where a word counts.
-            index: (B,) which picture each question is about, when they are not one to one.
-        """
-        features = self.image(pictures)
-        seen = of_questions(features, index)
+        """Answer questions; see `AnsweringModel.forward`."""
+        features = self.image(images)
+        seen = features if index is None else features[index]
         words = self.dropout(self.text(tokens, mask).states)
         memory = self.first_look(masked_mean(seen.values, seen.mask)).tanh() * masked_mean(words, mask)
-        images, questions = [], []
+        images_attended, words_attended = [], []
         for step, (module, read) in enumerate(zip(self.looks, self.reads, strict=True)):
             look = cast(GuidedAttention, module)
+            # Scored before the images are repeated: images with several questions are projected once.
             scores = look.score(features.values, memory, index)
             image = look.attend(scores, seen.values, grid=seen.grid, mask=seen.mask)
             question = read(words, memory, None, mask)
-            remember = partial(self.remember, step, memory)
-            memory = remember(question.context, image.context)
-            images.append(image)
-            questions.append(question)
-        reading = Reading(question.context, scores, seen.values, seen.mask, lambda *read: self.answer(remember(*read)))
-        return Answered(self.answer(memory), tuple(images), tuple(questions), reading)
+            # Binds the memory before this step, which `reading` below needs after the last one.
+            update = partial(self.update_memory, step, memory)
+            memory = update(question.context, image.context)
+            images_attended.append(image)
+            words_attended.append(question)
+        reading = Reading(question.context, scores, seen.values, seen.mask, lambda *parts: self.answer(update(*parts)))
+        return Answered(self.answer(memory), tuple(images_attended), tuple(words_attended), reading)
 
-    def remember(self, step: int, memory: Tensor, question: Tensor, context: Tensor) -> Tensor:
-        """The memory (B, D) after a step, from the memory before, what was read (B, D) and what was seen (B, V)."""
-        return memory + self.embeds[step](context).tanh() * question
+    def update_memory(self, step: int, memory: Tensor, question: Tensor, context: Tensor) -> Tensor:
+        """The memory (B, D) after a step, from the previous one and the contexts of words (B, D) and image (B, V)."""
+        change: Tensor = self.embeds[step](context).tanh() * question
+        return memory + change
 
     def answer(self, memory: Tensor) -> Tensor:
         """(B, A) scores of the answers, from the last memory (B, D)."""
-        return self.answers(self.dropout(memory))
+        scores: Tensor = self.answers(self.dropout(memory))
+        return scores
 
 
-class MatchingDAN(nn.Module):
-    """m-DAN: each side has a memory of its own, so that a picture and a sentence are one vector each.
+class MatchingDAN(MatchingModel):
+    """m-DAN: image and sentence have separate memories, so that each becomes one vector.
 
     m_v⁰ = v⁰ = tanh(P⁰ mean(v)),  m_vᵏ = m_vᵏ⁻¹ + vᵏ,  z_v = [v⁰; …; vᴷ];  m_u⁰ = u⁰ = mean(u), and so on
     S = z_v · z_u = Σ_k vᵏ · uᵏ
 
-    with vᵏ, uᵏ by `GuidedAttention` with weights of their own in each step.
+    with vᵏ, uᵏ from `GuidedAttention`, with separate weights for each step.
 
     Args:
-        text: encodes the words, to states of size D = text.dim; both directions summed in the paper.
-        image: encodes the pictures, to features of any size `image.dim`.
-        attend: reads the picture, in every step.
-        attend_words: reads the words, in every step.
+        text: encoder of the words, D = text.dim; both directions are summed in the paper.
+        image: encoder of the images, with features of any size `image.dim`.
+        attend: attention over the image in every step.
+        attend_words: attention over the words in every step.
         steps: K.
-        dropout: of the word states and of the hidden states of both attentions, in training.
+        dropout: probability for the word states and the hidden states of both attentions.
 
-    Means and attention pass over padding. The paper says how much is dropped, not where; the places are ours.
+    Means and attention ignore padding. The paper reports the dropout probability but not where it is applied; that is
+    our choice.
 
     Reference: Nam et al. 2017, eq. 3-10, 13-14 and 16-22.
 
@@ -131,15 +181,15 @@ class MatchingDAN(nn.Module):
     >>> from foveate.encoders import StoredFeatures
     >>> text = TextEncoder(10, word_dim=4, hidden=8, directions="sum")
     >>> model = MatchingDAN(text, StoredFeatures(6), mechanism("tvmax"), mechanism("softmax"))
-    >>> seen = model.embed_image(ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2)))
-    >>> seen.values.shape, len(seen.looks)
+    >>> embedded = model.embed_image(ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2)))
+    >>> embedded.values.shape, len(embedded.attention)
     (torch.Size([2, 1, 24]), 2)
     """
 
     def __init__(
         self,
         text: TextEncoder,
-        image: ImageEncoder,
+        image: AnyImageEncoder,
         attend: nn.Module,
         attend_words: nn.Module,
         *,
@@ -151,46 +201,43 @@ class MatchingDAN(nn.Module):
         self.text, self.image, self.scorer = text, image, InnerProduct()
         self.dropout = nn.Dropout(dropout)
         self.first_look = nn.Linear(image.dim, D)
-        self.looks = nn.ModuleList(GuidedAttention(image.dim, D, attend, dropout) for _ in range(steps))
-        self.embeds = nn.ModuleList(nn.Linear(image.dim, D) for _ in range(steps))
-        self.reads = nn.ModuleList(GuidedAttention(D, D, attend_words, dropout) for _ in range(steps))
+        self.looks, self.embeds, self.reads = _layers(image.dim, D, attend, attend_words, steps, dropout)
 
-    def embed_image(self, pictures: ImageFeatures | Tensor) -> Fragments:
-        """Pictures as one vector each, (I, 1, (K + 1) D), and where each step looked."""
-        seen = self.image(pictures)
-        found = memory = self.first_look(masked_mean(seen.values, seen.mask)).tanh()
-        vectors, looks = [found], []
+    def embed_image(self, images: ImageFeatures | Tensor) -> Fragments:
+        """One vector per image, (I, 1, (K + 1) D), with the attention of each step over the image."""
+        features = self.image(images)
+        vector = memory = self.first_look(masked_mean(features.values, features.mask)).tanh()
+        vectors, attention = [vector], []
         for look, embed in zip(self.looks, self.embeds, strict=True):
-            attended = look(seen.values, memory, seen.grid, seen.mask)
-            found = embed(attended.context).tanh()
-            memory = memory + found
-            vectors.append(found)
-            looks.append(attended)
-        return Fragments(torch.cat(vectors, -1)[:, None], looks=tuple(looks))
+            attended = look(features.values, memory, features.grid, features.mask)
+            vector = embed(attended.context).tanh()
+            memory = memory + vector
+            vectors.append(vector)
+            attention.append(attended)
+        return Fragments(torch.cat(vectors, -1)[:, None], attention=tuple(attention))
 
-    def embed_text(self, tokens: Tensor, mask: Tensor) -> Fragments:
-        """Sentences (C, T) as one vector each, (C, 1, (K + 1) D), and which words each step read."""
-        words = self.dropout(self.text(tokens, mask).states)
+    def embed_text(self, tokens: Tensor, mask: Tensor, *, dropout: bool = True) -> Fragments:
+        """One vector per sentence, (C, 1, (K + 1) D), with the attention of each step over the words."""
+        states = self.text(tokens, mask).states
+        words = self.dropout(states) if dropout else states
         memory = masked_mean(words, mask)
-        vectors, looks = [memory], []
+        vectors, attention = [memory], []
         for read in self.reads:
             attended = read(words, memory, None, mask)
             memory = memory + attended.context
             vectors.append(attended.context)
-            looks.append(attended)
-        return Fragments(torch.cat(vectors, -1)[:, None], looks=tuple(looks))
-
-    def forward(self, pictures: ImageFeatures | Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Scores (I, C) of every picture with every sentence."""
-        return self.scorer(self.embed_image(pictures), self.embed_text(tokens, mask))
+            attention.append(attended)
+        return Fragments(torch.cat(vectors, -1)[:, None], attention=tuple(attention))
 
 
 class GuidedAttention(nn.Module):
-    """Attention to locations of size `dim`, guided by a memory of size `hidden`: eq. 4-5 and 8-10.
+    """Attention to locations of size `dim`, guided by a memory of size `hidden`.
 
     h_n = tanh(W v_n) ⊙ tanh(W_m m),  score_n = w_hᵀ h_n
 
     The visual `tanh(P ·)` of eq. 6 belongs to the model.
+
+    Reference: Nam et al. 2017, eq. 4-5 and 8-10.
     """
 
     def __init__(self, dim: int, hidden: int, attend: nn.Module, dropout: float) -> None:
@@ -201,20 +248,32 @@ class GuidedAttention(nn.Module):
 
     def forward(self, values: Tensor, memory: Tensor, grid: Grid | None, mask: Tensor | None) -> Attended:
         """Attend to values (B, N, dim) with a memory (B, hidden)."""
-        return self.attend(self.score(values, memory), values, grid=grid, mask=mask)
+        attended: Attended = self.attend(self.score(values, memory), values, grid=grid, mask=mask)
+        return attended
 
     def score(self, values: Tensor, memory: Tensor, index: Tensor | None = None) -> Tensor:
-        """(B, N) scores of values (B, N, dim), given a memory (B, hidden).
+        """Scores (B, N) of values (B, N, dim), given a memory (B, hidden).
 
-        With an index (B,), values are (P, N, dim) and those of the memory b are values[index[b]].
+        With an index (B,), the values are (P, N, dim), and the memory b is scored with values[index[b]].
         """
         locations = self.locations(values).tanh()
         hidden = (locations if index is None else locations[index]) * self.memory(memory).tanh()[:, None]
-        return self.scores(self.dropout(hidden)).squeeze(-1)
+        scores: Tensor = self.scores(self.dropout(hidden))
+        return scores.squeeze(-1)
+
+
+def _layers(
+    image_dim: int, D: int, attend: nn.Module, attend_words: nn.Module, steps: int, dropout: float
+) -> tuple[nn.ModuleList, nn.ModuleList, nn.ModuleList]:
+    """Attention over the image, projections of its context, and attention over the words, one of each per step."""
+    looks = nn.ModuleList(GuidedAttention(image_dim, D, attend, dropout) for _ in range(steps))
+    embeds = nn.ModuleList(nn.Linear(image_dim, D) for _ in range(steps))
+    reads = nn.ModuleList(GuidedAttention(D, D, attend_words, dropout) for _ in range(steps))
+    return looks, embeds, reads
 
 
 def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of x (B, N, D) over the locations that count; zeros where none does.
+    """Mean of x (B, N, D) over the locations that count; zeros if none does.
 
     >>> masked_mean(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
     [[2.0]]

@@ -1,4 +1,4 @@
-"""The deep modular co-attention network: the question is read by itself, the picture in the light of the question."""
+"""MCAN, the deep modular co-attention network: self-attention on the question, guided attention on the image."""
 
 from __future__ import annotations
 
@@ -6,31 +6,50 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from foveate.attention import Attended, Grid, MultiheadAttention, mechanism
+from foveate.attention import Attended, DiscreteAttention, Grid, MultiheadAttention
 from foveate.encoders import TextEncoder
-from foveate.encoders.images import ImageFeatures
-from foveate.models.answering import Answered, ImageEncoder, Reading, of_questions
+from foveate.features import ImageFeatures
+from foveate.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
+from foveate.models.families import AnsweringSettings
 
 EPS = 1e-6
 
 
-class MCAN(nn.Module):
-    """Answers questions about pictures; the last attention over the picture is handed in.
+@dataclass(frozen=True)
+class MCANSettings(AnsweringSettings):
+    """MCAN: deep modular co-attention over question and image; the defaults are the paper's MCAN-small.
+
+    Attributes:
+        hidden, heads, layers, dropout: as in `MCAN`.
+    """
+
+    hidden: int = 512
+    heads: int = 8
+    layers: int = 6
+    dropout: float = 0.1
+
+    def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module, *, answers: int) -> MCAN:
+        text = TextEncoder(vocabulary, word_dim=word_dim, hidden=self.hidden)
+        return MCAN(text, image, attend, answers=answers, heads=self.heads, layers=self.layers, dropout=self.dropout)
+
+
+class MCAN(AnsweringModel):
+    """Answers questions about images with any attention over the image.
 
     y = encoder(LSTM(words)), x = decoder(W features, y), both with post-norm; then
     scores = W_a LayerNorm(W_y flat(y) + W_x flat(x)),  flat(x) = attend(MLP(x), x)
 
-    The size D of all layers is that of the text encoder's states; a feed-forward layer has 4 D units, the fused vector
-    2 D. The picture has no positional code: what the features do not tell about their place, the model does not know.
+    All layers have the size D of the text encoder's states; a feed-forward layer has 4 D units, the fused vector 2 D.
+    The image has no positional encoding: the model knows about positions only what the features contain.
 
     Args:
-        text: encodes the words, D = text.dim.
-        image: encodes the pictures, to features of any size `image.dim`.
-        attend: reads the picture for the answer, `attend(scores, values, grid, mask) -> Attended`.
+        text: encoder of the words, D = text.dim.
+        image: encoder of the images, with features of any size `image.dim`.
+        attend: attention over the image, `attend(scores, values, grid, mask) -> Attended`.
         answers: number of answers, A.
         heads: M, heads of each inner attention.
-        layers: of the encoder, and of the decoder.
-        dropout: after each inner attention and feed-forward layer and inside them, in training.
+        layers: layers of the encoder, and of the decoder.
+        dropout: probability after each inner attention and feed-forward layer and inside them.
 
     With D = 512, 6 layers, 8 heads, word vectors of 300, features of 2048 and 3 129 answers it has 51.6 million
     parameters besides the word vectors, whatever `attend` is.
@@ -38,6 +57,7 @@ class MCAN(nn.Module):
     Reference: Yu et al. 2019; Farinhas et al. 2021, §6; Farinhas 2021, §6.1.
 
     >>> import torch
+    >>> from foveate.attention import mechanism
     >>> from foveate.encoders import StoredFeatures
     >>> model = MCAN(TextEncoder(10, word_dim=4, hidden=8), StoredFeatures(6), mechanism("tvmax"), answers=3, heads=2)
     >>> features = ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2))
@@ -50,7 +70,7 @@ class MCAN(nn.Module):
     def __init__(
         self,
         text: TextEncoder,
-        image: ImageEncoder,
+        image: AnyImageEncoder,
         attend: nn.Module,
         *,
         answers: int,
@@ -64,24 +84,19 @@ class MCAN(nn.Module):
         self.features = nn.Linear(image.dim, D)
         self.encoder = nn.ModuleList(EncoderLayer(D, heads, dropout) for _ in range(layers))
         self.decoder = nn.ModuleList(DecoderLayer(D, heads, dropout) for _ in range(layers))
-        self.flat_question = AttentionPooling(D, mechanism("softmax"), dropout)
+        self.flat_question = AttentionPooling(D, DiscreteAttention("softmax"), dropout)
         self.flat_image = AttentionPooling(D, attend, dropout)
         self.norm = nn.LayerNorm(2 * D, eps=EPS)
         self.answers = nn.Linear(2 * D, answers)
 
     def forward(
-        self, pictures: ImageFeatures | Tensor, tokens: Tensor, mask: Tensor, index: Tensor | None = None
+        self, images: ImageFeatures | Tensor, tokens: Tensor, mask: Tensor, index: Tensor | None = None
     ) -> Answered:
-        """Answer questions.
-
-        Args:
-            pictures: what the image encoder reads, P pictures.
-            tokens: (B, T) word numbers, padded at the end.
-            mask: (B, T) True where a word counts.
-            index: (B,) which picture each question is about, when they are not one to one.
-        """
-        features = self.image(pictures)
-        seen = of_questions(replace(features, values=self.features(features.values)), index)
+        """Answer questions; see `AnsweringModel.forward`."""
+        features = self.image(images)
+        # Project each image once, then repeat it for its questions.
+        seen = replace(features, values=self.features(features.values))
+        seen = seen if index is None else seen[index]
         y, inner = self.text(tokens, mask).states, []
         for layer in self.encoder:
             y, attended = layer(y, mask)
@@ -103,8 +118,9 @@ class MCAN(nn.Module):
         return Answered(scores, (look.attended,), (words.attended,), reading, layers)
 
     def answer(self, question: Tensor, context: Tensor) -> Tensor:
-        """(B, A) scores of the answers, from what the question came to (B, 2 D) and what was seen (B, D)."""
-        return self.answers(self.norm(question + self.flat_image.out(context)))
+        """(B, A) scores of the answers from the summary of the question (B, 2 D) and the context (B, D)."""
+        scores: Tensor = self.answers(self.norm(question + self.flat_image.out(context)))
+        return scores
 
 
 class EncoderLayer(nn.Module):
@@ -117,22 +133,22 @@ class EncoderLayer(nn.Module):
         self.joins = nn.ModuleList(Join(dim, dropout) for _ in range(2))
 
     def forward(self, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Attended]:
-        """The new states of y (B, T, D) and where each looked."""
+        """The new states of y (B, T, D) and their attention."""
         itself = self.attend(y, y, mask=mask)
         y = self.joins[0](y, itself.context)
         return self.joins[1](y, self.forward_layer(y)), itself
 
 
 @dataclass(frozen=True)
-class Looks:
-    """Where a layer of the decoder looked: at the picture, and at the words."""
+class DecoderAttention:
+    """Attention of one layer of the decoder, over the image and over the words."""
 
     itself: Attended
     words: Attended
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention of the picture, attention to the words, a feed-forward layer; each added and normalised."""
+    """Self-attention of the image, attention to the words, a feed-forward layer; each added and normalised."""
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -143,13 +159,13 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self, x: Tensor, y: Tensor, *, grid: Grid | None, mask: Tensor | None, words: Tensor | None
-    ) -> tuple[Tensor, Looks]:
+    ) -> tuple[Tensor, DecoderAttention]:
         """The new states of x (B, N, D), given the words y (B, T, D), and where each looked."""
         itself = self.attend(x, x, grid=grid, mask=mask)
         x = self.joins[0](x, itself.context)
         guided = self.attend_words(x, y, mask=words)
         x = self.joins[1](x, guided.context)
-        return self.joins[2](x, self.forward_layer(x)), Looks(itself, guided)
+        return self.joins[2](x, self.forward_layer(x)), DecoderAttention(itself, guided)
 
 
 class Join(nn.Module):
@@ -160,7 +176,8 @@ class Join(nn.Module):
         self.dropout, self.norm = nn.Dropout(dropout), nn.LayerNorm(dim, eps=EPS)
 
     def forward(self, x: Tensor, change: Tensor) -> Tensor:
-        return self.norm(x + self.dropout(change))
+        joined: Tensor = self.norm(x + self.dropout(change))
+        return joined
 
 
 class FeedForward(nn.Sequential):
@@ -172,14 +189,14 @@ class FeedForward(nn.Sequential):
 
 @dataclass(frozen=True)
 class Pooled:
-    """The scores (B, N) of the locations, and the attention that they gave."""
+    """The scores (B, N) of the locations, and the attention computed from them."""
 
     scores: Tensor
     attended: Attended
 
 
 class AttentionPooling(nn.Module):
-    """One vector of many: a small network gives each location a score, attention reads them, Linear `out` to 2 D.
+    """Pools locations into one vector: a small network scores them, attention averages them, `out` maps to 2 D.
 
     flat(x) = W attend(w₂ᵀ relu(W₁ x), x)
     """

@@ -1,27 +1,103 @@
-"""The stacked cross attention network: words look at locations, or locations at words."""
+"""SCAN, the stacked cross attention network: words attend to locations, or locations to words."""
 
 from __future__ import annotations
 
-from typing import Literal
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from foveate.models.matching import BUDGET, CrossLook, Fragments, Scorer, check_fragments
-from foveate.models.matching_cross import Aggregate, CrossAttention, LogSumExp
+from foveate.encoders import TextEncoder
+from foveate.models.answering import AnyImageEncoder
+from foveate.models.cross_attention import Aggregate, CrossAttention, LogSumExp, Mean
+from foveate.models.families import MatchingModelSettings
+from foveate.models.fragments import BUDGET, CrossAttended, FragmentMatcher, Fragments, Scorer, check_fragments
+from foveate.registry import lookup
 
+Bidirectional = Literal["average", "concatenate"]
 Direction = Literal["t2i", "i2t"]
+# Functions that reduce the relevance of all queries to one number, built from the factor of the log-sum-exp.
+AGGREGATES: Mapping[str, Callable[[float], Aggregate]] = MappingProxyType({"lse": LogSumExp, "mean": lambda _: Mean()})
+
+
+@dataclass(frozen=True)
+class FragmentMatcherSettings(MatchingModelSettings):
+    """Settings of a `FragmentMatcher`; a subclass adds the scorer.
+
+    Attributes:
+        hidden: D, size of the common space.
+        bidirectional: how the two directions of the GRU are joined: "average" with `hidden` units each, or
+            "concatenate" with half as many units each, which takes a quarter of the time.
+        dropout: as in `FragmentMatcher`.
+    """
+
+    renamed: ClassVar[dict[str, str]] = {"directions": "bidirectional"}
+    uses_bos_eos: ClassVar[bool] = True
+    cross_attention: ClassVar[bool] = True
+
+    hidden: int = 1024
+    bidirectional: Bidirectional = "average"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        lookup("bidirectional", self.bidirectional, dict.fromkeys(get_args(Bidirectional)))
+        if self.bidirectional == "concatenate" and self.hidden % 2:
+            raise ValueError(
+                f"matching: expected an even hidden for concatenated directions, got {self.hidden}; add one"
+            )
+
+    @abstractmethod
+    def scorer(self, attend: nn.Module) -> Scorer:
+        """The scorer with its attention."""
+
+    def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module) -> FragmentMatcher:
+        each = self.hidden if self.bidirectional == "average" else self.hidden // 2
+        text = TextEncoder(vocabulary, word_dim=word_dim, hidden=each, cell="gru", directions=self.bidirectional)
+        return FragmentMatcher(text, image, self.scorer(attend), dropout=self.dropout)
+
+
+@dataclass(frozen=True)
+class SCANSettings(FragmentMatcherSettings):
+    """SCAN: words attend to locations, or locations to words; the defaults are the paper's t2i on Flickr30K.
+
+    Attributes:
+        direction, temperature: as in `SCAN`.
+        aggregate, lse: "lse", the log-sum-exp with the factor `lse`, or "mean".
+    """
+
+    attended_rule: ClassVar[Literal["above-uniform", "above-zero"] | None] = "above-uniform"
+
+    direction: Direction = "t2i"
+    temperature: float = 9.0
+    aggregate: Literal["lse", "mean"] = "lse"
+    lse: float = 6.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lookup("aggregate", self.aggregate, AGGREGATES)
+
+    @property
+    def words_attend(self) -> bool:
+        return self.direction == "t2i"
+
+    def scorer(self, attend: nn.Module) -> SCAN:
+        aggregate = AGGREGATES[self.aggregate](self.lse)
+        return SCAN(attend, direction=self.direction, temperature=self.temperature, aggregate=aggregate)
 
 
 class SCAN(Scorer):
-    """Scores of pictures with sentences by stacked cross attention.
+    """Scores of images with sentences by stacked cross attention.
 
     S = AGG_q r_q with r of `CrossAttention`; the queries are words ("t2i") or locations ("i2t").
 
     Args:
-        attend: a discrete attention over the keys; one that needs a grid reads pictures only.
-        direction: "t2i", words look at locations; "i2t", locations look at words.
-        temperature: λ of the scores, inverse: 9 for t2i and 4 for i2t in the paper.
+        attend: a discrete attention over the keys; one that needs a grid requires direction "t2i".
+        direction: "t2i", words attend to locations; "i2t", locations attend to words.
+        temperature: λ, the inverse temperature of the scores: 9 for t2i and 4 for i2t in the paper.
         aggregate: `LogSumExp(6)` for t2i and `LogSumExp(5)` for i2t on Flickr30K in the paper, or `Mean()`.
         budget: bytes, see `Scorer`.
 
@@ -29,7 +105,7 @@ class SCAN(Scorer):
 
     >>> import torch
     >>> from foveate.attention import mechanism
-    >>> from foveate.models.matching_cross import Mean
+    >>> from foveate.models.cross_attention import Mean
     >>> words, cells = Fragments(torch.eye(3)[None]), Fragments(torch.eye(3)[None], grid=(1, 3))
     >>> scan = SCAN(mechanism("sparsemax"), aggregate=Mean())
     >>> scan(cells, words).tolist(), scan.look(cells, words).weights[0].tolist()
@@ -53,47 +129,53 @@ class SCAN(Scorer):
         self.aggregate = LogSumExp(6.0) if aggregate is None else aggregate
 
     def score(self, images: Fragments, texts: Fragments, *, paired: bool) -> Tensor:
-        """Scores (X, Y) of all with all, or (P, 1) of pairs; see `Scorer.score`."""
-        both = pair_cosines(images, texts, paired=paired)
+        """Scores (X, Y) of all pairs, or (P, 1) if `paired`; see `Scorer.score`."""
+        cosines = pair_cosines(images, texts, paired=paired)
         if self.direction == "t2i":
-            return self.aggregate(by_words(self.attention, both, images))
+            return self.aggregate(word_relevance(self.attention, cosines, images))
         mask = None if images.mask is None else images.mask[:, None]
-        return self.aggregate(by_locations(self.attention, both, images, texts, paired=paired), mask)
+        return self.aggregate(location_relevance(self.attention, cosines, images, texts, paired=paired), mask)
 
-    def cross(self, images: Fragments, texts: Fragments) -> tuple[CrossLook, ...]:
-        """The one direction there is; see `Scorer.cross`."""
-        return (cross_look(self.attention, images, texts, words=self.direction == "t2i"),)
+    def cross_attend(self, images: Fragments, texts: Fragments) -> tuple[CrossAttended, ...]:
+        """Attention in the direction of the model; see `Scorer.cross_attend`."""
+        return (attend_pairs(self.attention, images, texts, from_words=self.direction == "t2i"),)
 
 
 def pair_cosines(images: Fragments, texts: Fragments, *, paired: bool) -> Tensor:
-    """Inner products (X, Y, T, N) of all words with all locations; paired (P, 1, T, N), each with its own."""
+    """Inner products of words and locations: (X, Y, T, N) of all pairs, or (P, 1, T, N) if `paired`."""
     if paired:
         return (texts.values @ images.values.mT)[:, None]
+    # One large matrix product is faster than one small product per pair.
     Y, T, D = texts.values.shape
     return (texts.values.reshape(Y * T, D) @ images.values.mT).view(len(images), Y, T, -1)
 
 
-def by_words(attention: CrossAttention, cosines: Tensor, images: Fragments) -> Tensor:
-    """(X, Y, T) relevance of what each word reads in the picture."""
+def word_relevance(attention: CrossAttention, cosines: Tensor, images: Fragments) -> Tensor:
+    """(X, Y, T) relevance of the image to each word."""
     return attention.relevance(cosines, images.gram[:, None], images.grid, images.mask, None)
 
 
-def by_locations(
+def location_relevance(
     attention: CrossAttention, cosines: Tensor, images: Fragments, texts: Fragments, *, paired: bool
 ) -> Tensor:
-    """(X, Y, N) relevance of what each location reads in the sentence."""
+    """(X, Y, N) relevance of the sentence to each location."""
     gram = texts.gram[:, None] if paired else texts.gram[None]
     return attention.relevance(cosines.mT, gram, None, None, images.mask)
 
 
-def cross_look(attention: CrossAttention, images: Fragments, texts: Fragments, *, words: bool) -> CrossLook:
-    """How the words of P sentences look at their P pictures, or the locations at the words; at least in float32."""
-    check_fragments("cross_look", images, texts, paired=True)
-    seen, read = images.at_least_float32(), texts.at_least_float32()
-    queries, keys = (read, seen) if words else (seen, read)
-    with torch.autocast(seen.values.device.type, enabled=False):
+def attend_pairs(attention: CrossAttention, images: Fragments, texts: Fragments, *, from_words: bool) -> CrossAttended:
+    """Cross attention of P images with P sentences, in float32 or higher.
+
+    Args:
+        attention: over the keys.
+        images, texts: (P, N, D) locations and (P, T, D) words; pair p is image p with sentence p.
+        from_words: words attend to locations; otherwise locations attend to words.
+    """
+    check_fragments("attend_pairs", images, texts, paired=True)
+    images, texts = images.at_least_float32(), texts.at_least_float32()
+    queries, keys = (texts, images) if from_words else (images, texts)
+    with torch.autocast(images.values.device.type, enabled=False):
         cosines = (queries.values @ keys.values.mT)[:, None]
         scores = attention.scores(cosines, queries.mask)
         weights = attention.weigh(scores, keys.grid, keys.mask)
-        attended = attention.attended(weights, keys.mask)
-    return CrossLook(queries, keys, scores[:, 0], weights[:, 0], attended[:, 0], by_words=words)
+    return CrossAttended(queries, keys, scores[:, 0], weights[:, 0], attention.attended, queries_are_words=from_words)

@@ -16,7 +16,8 @@ from foveate.ops.fenchel_young import (
 from foveate.ops.fused import fusedmax, gfusedmax, tvmax
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_variance
-from foveate.ops.mixture import Mixture, fit_mixture, select_mixture
+from foveate.ops.mixture import Mixture
+from foveate.ops.mixture_fit import fit_mixture, select_mixture
 from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.ops.resample import resample_map
 from foveate.ops.ridge import ridge_coefficients
@@ -34,12 +35,18 @@ from foveate.ops.transform import Transform
 
 _FUSED = "Martins et al. 2020, eq. 6"
 TRANSFORMS: dict[str, Transform] = {
-    "softmax": Transform(softmax, negative_entropy, "dense: every location counts", "the usual one", sparse=False),
-    "sparsemax": Transform(sparsemax, half_square, "sparse: projection on the simplex", "Martins et al. 2020, eq. 2"),
-    "entmax": Transform(entmax, tsallis, "between softmax and sparsemax, by alpha", "Farinhas 2021, §2.2"),
-    "fusedmax": Transform(fusedmax, chain_variation, "sparse, in runs along a chain", _FUSED),
-    "tvmax": Transform(tvmax, grid_variation, "sparse, in patches of a grid", "Martins et al. 2020, eq. 5", axes=2),
-    "gfusedmax": Transform(gfusedmax, graph_variation, "sparse, in parts of any graph", _FUSED, needs_edges=True),
+    "softmax": Transform(softmax, negative_entropy, "dense: every location counts", "the usual one"),
+    "sparsemax": Transform(
+        sparsemax, half_square, "sparse: projection on the simplex", "Martins et al. 2020, eq. 2", sparse=True
+    ),
+    "entmax": Transform(entmax, tsallis, "between softmax and sparsemax, by alpha", "Farinhas 2021, §2.2", sparse=True),
+    "fusedmax": Transform(fusedmax, chain_variation, "sparse, in runs along a chain", _FUSED, sparse=True),
+    "tvmax": Transform(
+        tvmax, grid_variation, "sparse, in patches of a grid", "Martins et al. 2020, eq. 5", axes=2, sparse=True
+    ),
+    "gfusedmax": Transform(
+        gfusedmax, graph_variation, "sparse, in parts of any graph", _FUSED, needs_edges=True, sparse=True
+    ),
 }
 
 DENSITIES: dict[str, type[Density]] = {

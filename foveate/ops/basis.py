@@ -1,13 +1,14 @@
-"""Basis functions of the value function: bumps that integrate to one, centred on an even grid over the picture."""
+"""Basis functions of the value function: bumps that integrate to one, centred on a regular grid over the image."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
+from operator import index
 from typing import ClassVar, TypeVar
 
 import torch
@@ -15,32 +16,34 @@ from torch import Tensor
 
 from foveate.checks import check_floating, check_ndim, check_number, check_shape, is_tracing
 from foveate.errors import ShapeError
+from foveate.ops.cells import cell_masses, line_masses, normal_masses
 from foveate.ops.grid import cell_centres, cell_centres_1d, linspace_centres
+from foveate.ops.memo import memo
 from foveate.ops.radial import radial_pdf
 
 AnyBasis = TypeVar("AnyBasis", bound="Basis")
 
 
-MOST = 100
-Layout = tuple[
-    float, float
-]  # reach of the centres beyond the picture, deviation of a bump; in distances between centres
+MOST = 100  # functions of a basis made by `for_grid`
+Layout = tuple[float, float]  # reach of the centres beyond the image, deviation of a bump; in distances between centres
 
 
 @dataclass(frozen=True, eq=False)
 class Basis(ABC):
     """J functions of one shape, `ψ_j(t) = ψ(t − μ_j)`, that integrate to one.
 
-    Two bases are equal, and may serve as the same key, when their kind, centres and variances are.
+    Two bases are equal, and hash alike, if their class, centres and variances are equal.
 
     Attributes:
         centres: (J, d) the centres μ_j.
         variance: (d,) variance of the bump along each axis.
+        suits: cells along x (and y) of the grid that `for_grid` chose this basis for; None for any other.
         power: exponent of the family in `ops/radial.py`, infinite for Gaussian bumps.
     """
 
     centres: Tensor
     variance: Tensor
+    suits: tuple[int, ...] | None = None
     power: ClassVar[float]
     layouts: ClassVar[tuple[Layout, ...]]  # what `for_grid` tries
     narrow: ClassVar[tuple[int, tuple[Layout, ...]]]  # functions and layouts for an axis of one or two cells
@@ -50,7 +53,7 @@ class Basis(ABC):
         check_floating(name, "centres", self.centres)
         check_ndim(name, "centres", self.centres, 2, "(J, d)")
         check_shape(name, "variance", self.variance, (self.centres.shape[-1],), "(d,)")
-        if not is_tracing() and not bool((self.variance > 0).all()):
+        if not self.variance.is_meta and not is_tracing() and not bool((self.variance > 0).all()):
             raise ValueError(f"{name}: expected variance > 0, got {self.variance.tolist()}; the papers use 0.001")
 
     @classmethod
@@ -68,7 +71,7 @@ class Basis(ABC):
             count: number of functions J; a perfect square in two dimensions.
             dim: 1 or 2.
             variance: of every function along every axis.
-            dtype: of the centres; float64 when absent, so that nothing is lost.
+            dtype: of the centres; float64 by default.
 
         Reference: Farinhas 2021 (thesis), §6.2: count = 100 or 49, variance = 0.001.
 
@@ -91,17 +94,20 @@ class Basis(ABC):
     def for_grid(cls: type[AnyBasis], H: int, W: int | None = None) -> AnyBasis:
         """At most 100 functions that suit a grid of H x W cells, or of H cells on a line.
 
-        The centres reach a little beyond the picture and every axis has its own variance, chosen so that the ridge
-        regression (penalty 0.01, no padding) of a constant is within 5 % of it everywhere in the picture; about one
-        function a cell as far as 100 go. (Paraboloids: 5 % from 4 cells an axis on, up to 20 % below.) The basis of the
-        papers, 100 functions of variance 0.001, gives a constant 1 anywhere between 0.6 and 3.2 on 7 x 7 cells.
+        The centres extend slightly beyond the image, and each axis has its own variance. Both are chosen so that the
+        ridge regression of a constant (penalty 0.01, no padding) is within 5 % of it everywhere in the image. There is
+        about one function per cell, up to 100. (Paraboloids: within 5 % from 4 cells per axis, 20 % below.) With the
+        papers' basis, 100 functions of variance 0.001, the constant 1 becomes anything from 0.6 to 3.2 on 7 x 7 cells.
 
         >>> len(GaussianBasis.for_grid(7, 7)), len(GaussianBasis.for_grid(32, 32)), len(GaussianBasis.for_grid(14))
         (49, 100, 14)
         """
-        cells = (H,) if W is None else (W, H)
+        # index() turns a symbolic size of torch.compile into a number, which the constants below depend on
+        cells = (index(H),) if W is None else (index(W), index(H))
         if min(cells) < 1:
             raise ValueError(f"{cls.__name__}.for_grid: expected at least one cell, got H={H}, W={W}; count the cells")
+        if torch.compiler.is_compiling():  # a constant of the graph can be a tensor but not a basis
+            return cls(*_suited_tensors(cls, cells), cells)
         return _suited(cls, cells)
 
     @cached_property
@@ -124,14 +130,24 @@ class Basis(ABC):
 
     def to(self: AnyBasis, device: torch.device | str) -> AnyBasis:
         """The same basis on another device."""
-        return type(self)(self.centres.to(device), self.variance.to(device))
+        return type(self)(self.centres.to(device), self.variance.to(device), self.suits)
+
+    def mass_in_image(self) -> Tensor:
+        """(J,) integral of every function over the unit interval or square: its expectation under a uniform density."""
+        spread = torch.diag(self.variance).expand(len(self), self.dim, self.dim)
+        if not math.isinf(self.power):
+            if self.dim == 1:
+                return line_masses(self.centres, spread, self.power, 1)[:, 0]
+            return cell_masses(self.centres, spread, self.power, 1, 1)[:, 0, 0]
+        width = self.variance.sqrt()
+        return normal_masses(-self.centres / width, (1 - self.centres) / width).prod(-1)
 
     def __call__(self, points: Tensor) -> Tensor:
         """Value of every function at `points`, (..., P, d) -> (..., P, J)."""
         if points.shape[-1] != self.dim:
             raise ShapeError(
                 f"{type(self).__name__}: expected points (..., P, {self.dim}), got {tuple(points.shape)}; "
-                "points carry one coordinate an axis of the basis"
+                "pass one coordinate per axis of the basis"
             )
         difference = points.unsqueeze(-2) - self.centres.to(points)
         return radial_pdf(difference, torch.diag(self.variance.to(points)), self.power)
@@ -171,21 +187,28 @@ class TruncatedParaboloidBasis(Basis):
     narrow: ClassVar[tuple[int, tuple[Layout, ...]]] = (3, ((0.5, 1.2), (0.25, 1.2)))
 
 
-@lru_cache(maxsize=256)
+@memo(maxsize=256)
 def _suited(kind: type[AnyBasis], cells: tuple[int, ...]) -> AnyBasis:
-    """The basis of `for_grid`: the most functions first, until one layout keeps a constant within 5 %."""
+    """The basis of `for_grid`: fewer and fewer functions until a layout reproduces a constant within 5 %."""
     found: list[tuple[float, AnyBasis]] = []
     for tenths in range(10, 0, -1):
         found += [(_constant_error(basis, cells), basis) for basis in _layouts(kind, cells, tenths / 10)]
         if found and min(error for error, _ in found) <= 0.05:
             break
-    return min(found, key=lambda pair: pair[0])[1]
+    return replace(min(found, key=lambda pair: pair[0])[1], suits=cells)
 
 
-def _layouts(kind: type[AnyBasis], cells: tuple[int, ...], share: float) -> Iterator[AnyBasis]:
-    """Bases with about `share` functions a cell along every axis, at most MOST together."""
+@memo(maxsize=256)
+def _suited_tensors(kind: type[Basis], cells: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    basis = _suited(kind, cells)
+    return basis.centres, basis.variance
+
+
+def _layouts(kind: type[AnyBasis], cells: tuple[int, ...], per_cell: float) -> Iterator[AnyBasis]:
+    """Bases with about `per_cell` functions per cell along each axis, at most MOST in total."""
     least, narrow = kind.narrow
-    sides = [least if n <= 2 else max(3, round(share * n)) for n in cells]
+    sides = [least if n <= 2 else max(3, round(per_cell * n)) for n in cells]
+    # take functions from the longest axis, which loses the least detail
     while math.prod(sides) > MOST:
         sides[sides.index(max(sides))] -= 1
     for wide, small in product(kind.layouts, narrow if min(cells) <= 2 else narrow[:1]):
@@ -203,7 +226,7 @@ def _layouts(kind: type[AnyBasis], cells: tuple[int, ...], share: float) -> Iter
 
 
 def _constant_error(basis: Basis, cells: tuple[int, ...], penalty: float = 0.01) -> float:
-    """Largest error inside the picture of the ridge regression of the constant 1."""
+    """Largest error inside the image of the ridge regression of the constant 1."""
     fine = [min(4 * n, 64) for n in cells]
     if len(cells) == 1:
         at, seen = cell_centres_1d(cells[0], dtype=torch.float64), linspace_centres(fine[0] + 1, 1, dtype=torch.float64)

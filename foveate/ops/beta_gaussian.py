@@ -9,8 +9,10 @@ from torch import Tensor
 from foveate.ops.compact import CompactDensity
 from foveate.ops.moments import Floor, check_dimension, check_parameters, match_moments
 from foveate.ops.radial import scale_of_covariance
+from foveate.ops.trees import as_tree
 
 
+@as_tree
 @dataclass(frozen=True, eq=False)
 class BetaGaussian(CompactDensity):
     """Beta-Gaussian with entropy index alpha in (1, 2]: zero outside an ellipse, smooth at its edge for alpha < 2.

@@ -41,7 +41,7 @@ def cell_masses(mean: Tensor, covariance: Tensor, power: float, H: int, W: int) 
     across = _edge_flux(z[..., :, :-1, :], z[..., :, 1:, :], power)
     down = _edge_flux(z[..., :-1, :, :], z[..., 1:, :, :], power)
     mass = across[..., :-1, :] - across[..., 1:, :] + down[..., :, 1:] - down[..., :, :-1]
-    # what is left of a cell outside the support is rounding
+    # the four edges of a cell outside the support cancel up to rounding
     return torch.where(mass > 1e-15, mass, torch.zeros_like(mass)).to(mean.dtype)
 
 
@@ -65,15 +65,27 @@ def line_masses(mean: Tensor, covariance: Tensor, power: float, N: int) -> Tenso
     return (peak(power, 1) * (w * cosine.pow(2 * power)).sum(-1)).to(mean.dtype)
 
 
+def normal_masses(low: Tensor, high: Tensor) -> Tensor:
+    """Mass of the standard normal between `low` and `high`, without losing the digits of a far tail.
+
+    >>> normal_masses(torch.tensor(8.0), torch.tensor(9.0)).item() > 6e-16
+    True
+    """
+    flip = low > 0
+    low, high = torch.where(flip, -high, low), torch.where(flip, -low, high)
+    mass: Tensor = 0.5 * (torch.special.erfc(-high / math.sqrt(2)) - torch.special.erfc(-low / math.sqrt(2)))
+    return mass
+
+
 def check_grid(where: str, dim: int, H: int, W: int | None) -> None:
-    """Refuse a map whose number of axes is not the dimension of the density."""
+    """Raises ValueError if the map has not as many axes as the density has dimensions, or no cell."""
     if (W is None) != (dim == 1):
-        wanted = "H alone, the number of cells" if dim == 1 else "H and W"
+        wanted = "H only, the number of cells," if dim == 1 else "H and W"
         raise ValueError(
             f"{where}: expected {wanted} for a density of dimension {dim}, got H={H}, W={W}; change the call"
         )
     if not is_tracing() and min(H, H if W is None else W) < 1:
-        raise ValueError(f"{where}: expected at least one cell, got H={H}, W={W}; ask for a larger map")
+        raise ValueError(f"{where}: expected at least one cell, got H={H}, W={W}; use at least one row and column")
 
 
 def _edge_flux(start: Tensor, end: Tensor, power: float, nodes: int = 32) -> Tensor:
@@ -83,13 +95,17 @@ def _edge_flux(start: Tensor, end: Tensor, power: float, nodes: int = 32) -> Ten
     length2 = step.square().sum(-1)
     turn = _cross(start, end)
     foot = -(start * step).sum(-1) / length2
-    half = ((reach - turn.square() / length2).clamp(min=1e-30) / length2).sqrt()
-    enter, leave = (foot - half).clamp(0, 1), (foot + half).clamp(0, 1)
+    rest = (reach - turn.square() / length2) / length2
+    # a segment that stays outside must not have a moving point of entry: its gradient would be that of a chord inside
+    meets = rest > 0
+    half = torch.where(meets, rest, torch.ones_like(rest)).sqrt()
+    enter, leave = (torch.where(meets, at.clamp(0, 1), torch.zeros_like(at)) for at in (foot - half, foot + half))
     first, last = start + enter.unsqueeze(-1) * step, start + leave.unsqueeze(-1) * step
-    outside = _angle(start, first) + _angle(last, end)
+    outside = _angle(start, first, enter > 0) + _angle(last, end, leave < 1)
     s, w = gauss_legendre(nodes, start.device)
     at = 0.5 * (enter + leave).unsqueeze(-1) + 0.5 * (leave - enter).unsqueeze(-1) * s
     rho = (turn.square() / length2).unsqueeze(-1) + (at - foot.unsqueeze(-1)).square() * length2.unsqueeze(-1)
+    # at the mean cdf(rho) / rho is 0 / 0: its limit is a constant, which any small rho reproduces
     rho = rho.clamp(1e-12, reach)
     inside = 0.5 * (leave - enter) * turn * ((radial_cdf(rho, power) / rho) @ w)
     return (outside + inside) / (2 * math.pi)
@@ -99,6 +115,8 @@ def _cross(a: Tensor, b: Tensor) -> Tensor:
     return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
 
 
-def _angle(a: Tensor, b: Tensor) -> Tensor:
-    cross, dot = _cross(a, b), (a * b).sum(-1)
-    return torch.atan2(cross, torch.where((cross == 0) & (dot == 0), torch.ones_like(dot), dot))
+def _angle(a: Tensor, b: Tensor, there: Tensor) -> Tensor:
+    """Angle from a to b, zero where not `there`; what is not there may lie at the origin, which has no angle."""
+    far = torch.ones_like(a)
+    a, b = torch.where(there.unsqueeze(-1), a, far), torch.where(there.unsqueeze(-1), b, far)
+    return torch.atan2(_cross(a, b), (a * b).sum(-1))

@@ -1,4 +1,4 @@
-"""What the densities with an elliptic support have in common."""
+"""The base class of densities with an elliptic support."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ class CompactDensity(Density):
         return cell_masses(self.mean, covariance, self.power, H, W)
 
     def support_area(self) -> Tensor:
-        """(...) length or area of the part of the picture where the density is above zero."""
+        """(...) length or area of the part of the image where the density is above zero."""
         d = self.mean.shape[-1]
         support = support_ratio(self.power, d) * covariance_of_scale(self.scale.double(), self.power)
+        # Area of the support times the fraction of it inside the image: the mass there of a uniform density.
         uniform = support / support_ratio(0, d)
         root = root_determinant(lower_root(support))
         if d == 1:
@@ -62,10 +63,11 @@ class CompactDensity(Density):
         return (math.pi * root * cell_masses(self.mean.double(), uniform, 0, 1, 1)[..., 0, 0]).to(self.mean.dtype)
 
     def ellipses(self, level: float) -> Ellipses:
-        """Contours that hold the share `level` in (0, 1] of the mass; level = 1 is the edge of the support."""
+        """Contours that contain the fraction `level` in (0, 1] of the mass; level = 1 is the edge of the support."""
         where = f"{type(self).__name__}.ellipses"
         if not 0 < level <= 1:
             raise ValueError(f"{where}: expected 0 < level <= 1, got {level}; use level=1 for the edge of the support")
+        # In the plane, the fraction of the mass outside the relative radius r is (1 − r²)^{m+1}.
         inside = 1 - (1 - level) ** (1 / (self.power + 1))
         support = support_ratio(self.power, self.mean.shape[-1]) * self.covariance
         return Ellipses.of(where, self.mean, inside * support)

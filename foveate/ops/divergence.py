@@ -1,4 +1,4 @@
-"""How far two maps are from each other: divergences of distributions over any number of axes."""
+"""Divergences between distributions over any number of axes, and their entropy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def kl_divergence(p: Tensor, q: Tensor, *, axes: int = 2, base: float = math.e, 
 
     Args:
         p, q: (..., H, W) distributions over the last `axes` axes.
-        axes: how many axes one distribution has: 2 for maps, 1 for words.
+        axes: number of axes of one distribution: 2 for maps, 1 for words.
         base: of the logarithm.
-        floor: a smaller q is taken for this; with 0 the divergence is infinite where q is zero and p is not.
+        floor: lower bound on q; with 0 the divergence is infinite where q is zero and p is not.
 
     Returns:
-        (...) one number a distribution; a location with p = 0 counts nothing.
+        (...) one number per distribution; locations with p = 0 contribute nothing.
 
     >>> kl_divergence(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]]), base=2).item()
     1.0
@@ -42,10 +42,10 @@ def js_divergence(
     Args:
         p, q, axes, base: as in `kl_divergence`.
         distance: return the square root, which is a metric.
-        floor: where p or q is smaller, its own logarithm is that of the floor: keeps the gradient finite at zeros.
+        floor: lower bound on p and q inside their own logarithms, which keeps the gradient finite at zeros.
 
     Returns:
-        (...) one number a pair.
+        (...) one number per pair.
 
     >>> js_divergence(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])).item()
     1.0
@@ -53,12 +53,12 @@ def js_divergence(
     _check("js_divergence", p, q, axes, base)
     m = 0.5 * (p + q)
     both = 0.5 * (_to_mean(p, m, floor) + _to_mean(q, m, floor)).sum(_last(axes)) / math.log(base)
-    both = both.clamp(min=0)
+    both = both.clamp(min=0)  # rounding may leave −1e-17 for equal distributions, which has no root
     return both.sqrt() if distance else both
 
 
 def entropy(p: Tensor, *, axes: int = 2, base: float = 2.0) -> Tensor:
-    """Entropy `−Σ p log p` of distributions over the last `axes` axes: 0 for one location, log N for all alike.
+    """Entropy `−Σ p log p` of distributions over the last `axes` axes: 0 for one location, log N if uniform over N.
 
     >>> entropy(torch.full((2, 2), 0.25)).item()
     2.0
@@ -68,13 +68,13 @@ def entropy(p: Tensor, *, axes: int = 2, base: float = 2.0) -> Tensor:
 
 
 def _relative(p: Tensor, q: Tensor, floor: float) -> Tensor:
-    """`p log(p / max(q, floor))`, zero where p is."""
+    """`p log(p / max(q, floor))`, zero where p is zero."""
     q = q.clamp(min=floor) if floor else q
     return torch.where(p > 0, torch.xlogy(p, p) - torch.xlogy(p, q), 0)
 
 
 def _to_mean(p: Tensor, m: Tensor, floor: float) -> Tensor:
-    """`p log(max(p, floor) / m)`, zero where p is, with a finite gradient there when the floor is above zero."""
+    """`p log(max(p, floor) / m)`, zero where p is zero, with a finite gradient there if the floor is positive."""
     own = p.clamp(min=floor) if floor else p
     return torch.xlogy(p, own) - torch.xlogy(p, torch.where(m > 0, m, 1))
 
@@ -86,9 +86,9 @@ def _last(axes: int) -> tuple[int, ...]:
 def _check(where: str, p: Tensor, q: Tensor, axes: int, base: float) -> None:
     check_floating(where, "distributions", p)
     check_floating(where, "distributions", q)
-    check_number(where, "base", base, above=1.0, advice="2 gives bits, math.e nats")
+    check_number(where, "base", base, above=1.0, advice="use 2 for bits, math.e for nats")
     if min(p.ndim, q.ndim) < axes or p.shape[-axes:] != q.shape[-axes:]:
         raise ShapeError(
             f"{where}: expected distributions over the same {axes} axes, got {tuple(p.shape)} and {tuple(q.shape)}; "
-            "bring both to one grid, for instance with ops.resample_map"
+            "resample both to one grid, for example with ops.resample_map"
         )

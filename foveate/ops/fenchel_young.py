@@ -1,22 +1,25 @@
-"""One loss for every transform: the Fenchel-Young loss of the regulariser that the transform belongs to."""
+"""One loss for every transform: the Fenchel-Young loss of the transform's regulariser."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from foveate.checks import check_floating
 from foveate.errors import ShapeError
+from foveate.ops.transform import Transform
 from foveate.registry import lookup
 
 
 def fenchel_young_loss(
     scores: Tensor, target: Tensor, transform: str | Callable[..., Tensor], mask: Tensor | None = None
 ) -> Tensor:
-    """How far the weights of the scores are from the target weights: zero exactly where they agree.
+    """Distance of the transform's weights from the target weights: zero exactly where they agree.
 
     `L(z; q) = Ω(q) + Ω*(z) − ⟨z, q⟩` with `Ω*(z) = ⟨z, p⟩ − Ω(p)`, `p = transform(z)`;  `∂L/∂z = p − q`
 
@@ -29,22 +32,19 @@ def fenchel_young_loss(
     Returns:
         (...) losses, non-negative; for softmax the Kullback-Leibler divergence of p from q.
 
+    Raises ValueError if the transform's row in TRANSFORMS has no regulariser Ω.
+
     Reference: Blondel, Martins and Niculae 2020, eq. 14; Ω is the regulariser of the transform's row in TRANSFORMS.
 
     >>> fenchel_young_loss(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.0]), "sparsemax").item()
     0.0
     """
-    from foveate.ops import TRANSFORMS
-
-    options = dict(transform.keywords) if isinstance(transform, partial) else {}
-    function = transform.func if isinstance(transform, partial) else transform
-    names = [name for name, row in TRANSFORMS.items() if row.function is function]
-    row = lookup("fenchel_young_loss", names[0] if names else str(function), TRANSFORMS)
+    row, options = _row(transform)
     check_floating("fenchel_young_loss", "scores", scores)
     if target.shape != scores.shape:
         raise ShapeError(
             f"fenchel_young_loss: expected a target of the scores' shape {tuple(scores.shape)}, "
-            f"got {tuple(target.shape)}; give one weight a location"
+            f"got {tuple(target.shape)}; pass one weight per location"
         )
     if row.needs_edges and "edges" not in options:
         raise TypeError(
@@ -52,13 +52,42 @@ def fenchel_young_loss(
         )
     weights = row.function(scores, mask=mask, **options)
     z = scores if mask is None else torch.where(mask, scores, -torch.inf)
+    # p is detached: by Danskin's theorem the gradient p − q comes from the linear term alone.
     p, axes = weights.detach(), tuple(range(-row.axes, 0))
     difference = p - target
     linear = torch.where(difference == 0, 0, z * difference).sum(axes)
-    # The last term is zero with zero gradient; its second derivative is the transform's Jacobian, that of the loss.
+    # This term and its gradient are zero; its second derivative is the transform's Jacobian, the Hessian of the loss.
     still = torch.where(p > 0, z - z.detach(), 0)
     second = 0.5 * (still * (weights - p)).sum(axes)
-    return row.regulariser(target, **options) - row.regulariser(p, **options) + linear + second
+    omega = _regulariser(row, options, z)
+    return omega(target) - omega(p) + linear + second
+
+
+def _row(transform: str | Callable[..., Tensor]) -> tuple[Transform, dict[str, Any]]:
+    """The row of a transform and the options set by a partial."""
+    from foveate.ops import TRANSFORMS
+
+    for row in TRANSFORMS.values():
+        if row.function is transform:
+            return row, {}
+    if isinstance(transform, partial):
+        row, options = _row(transform.func)
+        return row, {**options, **transform.keywords}
+    return lookup("fenchel_young_loss", str(transform), TRANSFORMS), {}
+
+
+def _regulariser(row: Transform, options: dict[str, Any], scores: Tensor) -> Callable[[Tensor], Tensor]:
+    """Ω of a transform with its options set; neighbours that are masked, with score -inf, leave its variation."""
+    if row.regulariser is None:
+        raise ValueError(
+            f"fenchel_young_loss: expected a transform with a regulariser, got {row.name!r}; "
+            "set the regulariser of its row in TRANSFORMS"
+        )
+    if isinstance(row.function, partial):
+        options = {**row.function.keywords, **options}
+    if "mask" in signature(row.regulariser).parameters:
+        options = {**options, "mask": scores != -torch.inf}
+    return partial(row.regulariser, **options)
 
 
 def negative_entropy(weights: Tensor) -> Tensor:
@@ -88,30 +117,42 @@ def tsallis(weights: Tensor, alpha: float = 1.5) -> Tensor:
     return (weights.pow(alpha) - weights).sum(-1) / (alpha * (alpha - 1))
 
 
-def chain_variation(weights: Tensor, smoothness: float = 0.1) -> Tensor:
-    """`Ω(p) = ½ Σ p² + λ Σ |p_{n+1} − p_n|`.
+def chain_variation(weights: Tensor, smoothness: float = 0.1, mask: Tensor | None = None) -> Tensor:
+    """`Ω(p) = ½ Σ p² + λ Σ |p_{n+1} − p_n|`, without the pairs in which a location is masked.
 
     >>> chain_variation(torch.tensor([1.0, 0.0]), smoothness=0.5).item()
     1.0
     """
-    return half_square(weights) + smoothness * weights.diff(dim=-1).abs().sum(-1)
+    return half_square(weights) + smoothness * _variation(weights, mask, -1).sum(-1)
 
 
-def grid_variation(weights: Tensor, smoothness: float = 0.01) -> Tensor:
-    """`Ω(p) = ½ Σ p² + λ Σ_{i~j} |p_i − p_j|` over the four neighbours of (..., H, W).
+def grid_variation(weights: Tensor, smoothness: float = 0.01, mask: Tensor | None = None) -> Tensor:
+    """`Ω(p) = ½ Σ p² + λ Σ_{i~j} |p_i − p_j|` over the four neighbours of (..., H, W), without masked pairs.
 
     >>> grid_variation(torch.tensor([[1.0, 0.0]]), smoothness=0.5).item()
     1.0
     """
-    rises = weights.diff(dim=-1).abs().sum((-2, -1)) + weights.diff(dim=-2).abs().sum((-2, -1))
-    return half_square(weights.flatten(-2)) + smoothness * rises
+    total = _variation(weights, mask, -1).sum((-2, -1)) + _variation(weights, mask, -2).sum((-2, -1))
+    return half_square(weights.flatten(-2)) + smoothness * total
 
 
-def graph_variation(weights: Tensor, edges: Tensor, smoothness: float = 0.1) -> Tensor:
-    """`Ω(p) = ½ Σ p² + λ Σ_{(i,j)} |p_i − p_j|`.
+def graph_variation(weights: Tensor, edges: Tensor, smoothness: float = 0.1, mask: Tensor | None = None) -> Tensor:
+    """`Ω(p) = ½ Σ p² + λ Σ_{(i,j)} |p_i − p_j|`, without the edges in which a node is masked.
 
     >>> graph_variation(torch.tensor([1.0, 0.0]), torch.tensor([[0, 1]]), smoothness=0.5).item()
     1.0
     """
     near, far = edges.unbind(-1)
-    return half_square(weights) + smoothness * (weights[..., far] - weights[..., near]).abs().sum(-1)
+    steps = (weights[..., far] - weights[..., near]).abs()
+    if mask is not None:
+        steps = torch.where(mask[..., far] & mask[..., near], steps, 0)
+    return half_square(weights) + smoothness * steps.sum(-1)
+
+
+def _variation(weights: Tensor, mask: Tensor | None, dim: int) -> Tensor:
+    """|p_{n+1} − p_n| along an axis, 0 where either location is masked."""
+    steps = weights.diff(dim=dim).abs()
+    if mask is None:
+        return steps
+    along = mask.movedim(dim, -1)
+    return torch.where((along[..., 1:] & along[..., :-1]).movedim(-1, dim), steps, 0)

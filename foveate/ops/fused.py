@@ -8,12 +8,17 @@ Reference: Martins et al. 2020, eq. 5-7 and proposition 1; the ½ is missing in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from foveate.checks import check_dim, check_floating, check_mask, check_ndim
+from foveate.checks import check_dim, check_floating, check_mask, check_ndim, check_number
+from foveate.ops import kernels
 from foveate.ops.simplex import sparsemax
-from foveate.ops.total_variation import prox_tv1d, prox_tv2d, prox_tv_graph
+from foveate.ops.total_variation import check_edges, solve_tv
+from foveate.ops.tv_solver import group_mean
 
 
 def fusedmax(scores: Tensor, smoothness: float = 0.1, dim: int = -1, mask: Tensor | None = None) -> Tensor:
@@ -23,13 +28,13 @@ def fusedmax(scores: Tensor, smoothness: float = 0.1, dim: int = -1, mask: Tenso
 
     Args:
         scores: (..., N, ...) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
-        smoothness: λ ≥ 0; 0 gives sparsemax.
+        smoothness: λ ≥ 0; with 0 the result is sparsemax.
         dim: the axis that is normalised and along which neighbours are fused.
         mask: True where a location counts; broadcasts to the scores. Masked locations leave the chain.
 
     Returns:
-        weights of the scores' shape and dtype that sum to one along `dim`; zeros where nothing can be attended to.
-        Neighbours that end up exactly equal count as fused in the gradient.
+        weights of the scores' shape and dtype that sum to one along `dim`; zeros where there is nothing to attend
+        to. Neighbours that end up exactly equal count as fused in the gradient.
 
     Reference: Niculae and Blondel 2017; Martins et al. 2020, eq. 6 on a chain.
 
@@ -38,8 +43,12 @@ def fusedmax(scores: Tensor, smoothness: float = 0.1, dim: int = -1, mask: Tenso
     """
     check_floating("fusedmax", "scores", scores)
     dim = check_dim("fusedmax", scores, dim)
+    if _is_direct("fusedmax", scores, mask) and dim == scores.ndim - 1:
+        return _fuse("fusedmax", scores, mask, smoothness)
     scores, mask = _finite("fusedmax", scores, mask, (dim,))
-    fused = prox_tv1d(scores.movedim(dim, -1), smoothness, mask.movedim(dim, -1))
+    # By proposition 1, the simplex constraint may be applied after the prox.
+    moved = scores.movedim(dim, -1)
+    fused = solve_tv("fusedmax", moved, smoothness, mask.movedim(dim, -1), dim=dim - scores.ndim).value
     return sparsemax(fused.movedim(-1, dim), dim, mask)
 
 
@@ -50,12 +59,12 @@ def tvmax(scores: Tensor, smoothness: float = 0.01, mask: Tensor | None = None) 
 
     Args:
         scores: (..., H, W) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
-        smoothness: λ ≥ 0; 0 gives sparsemax.
+        smoothness: λ ≥ 0; with 0 the result is sparsemax.
         mask: True where a cell counts; broadcasts to the scores. Images of different grids are padded and masked.
 
     Returns:
-        weights of the scores' shape and dtype that sum to one over the last two axes; zeros where nothing can be
-        attended to. Neighbours that end up exactly equal count as fused in the gradient.
+        weights of the scores' shape and dtype that sum to one over the last two axes; zeros where there is
+        nothing to attend to. Neighbours that end up exactly equal count as fused in the gradient.
 
     Reference: Martins et al. 2020, eq. 5 (their λ is ours).
 
@@ -65,8 +74,10 @@ def tvmax(scores: Tensor, smoothness: float = 0.01, mask: Tensor | None = None) 
     """
     check_floating("tvmax", "scores", scores)
     check_ndim("tvmax", "scores", scores, 2, "(..., H, W)")
+    if _is_direct("tvmax", scores, mask):
+        return _fuse("tvmax", scores, mask, smoothness, axes=2)
     scores, mask = _finite("tvmax", scores, mask, (-2, -1))
-    fused = prox_tv2d(scores, smoothness, mask)
+    fused = solve_tv("tvmax", scores, smoothness, mask, axes=2).value
     return sparsemax(fused.flatten(-2), -1, mask.flatten(-2)).reshape(scores.shape)
 
 
@@ -78,12 +89,12 @@ def gfusedmax(scores: Tensor, edges: Tensor, smoothness: float = 0.1, mask: Tens
     Args:
         scores: (..., N) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
         edges: (E, 2) pairs of node numbers.
-        smoothness: λ ≥ 0; 0 gives sparsemax.
+        smoothness: λ ≥ 0; with 0 the result is sparsemax.
         mask: True where a node counts; broadcasts to the scores. Masked nodes leave the graph.
 
     Returns:
-        weights of the scores' shape and dtype that sum to one along the last axis; zeros where nothing can be
-        attended to. Nodes that are joined and end up exactly equal count as fused in the gradient.
+        weights of the scores' shape and dtype that sum to one along the last axis; zeros where there is
+        nothing to attend to. Nodes that are joined and end up exactly equal count as fused in the gradient.
 
     Reference: Martins et al. 2020, eq. 6-9.
 
@@ -92,16 +103,82 @@ def gfusedmax(scores: Tensor, edges: Tensor, smoothness: float = 0.1, mask: Tens
     """
     check_floating("gfusedmax", "scores", scores)
     check_ndim("gfusedmax", "scores", scores, 1, "(..., N)")
+    if _is_direct("gfusedmax", scores, mask):
+        check_edges("gfusedmax", edges, scores.shape[-1])
+        return _fuse("gfusedmax", scores, mask, smoothness, edges=edges)
     scores, mask = _finite("gfusedmax", scores, mask, (-1,))
-    return sparsemax(prox_tv_graph(scores, edges, smoothness, mask), -1, mask)
+    return sparsemax(solve_tv("gfusedmax", scores, smoothness, mask, edges=edges).value, -1, mask)
 
 
 def _finite(where: str, scores: Tensor, mask: Tensor | None, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Scores with 0 for infinite ones, and the mask that says which locations are left."""
+    """Scores with 0 in place of infinite ones, and the mask of the locations that remain."""
     keep = scores != -torch.inf
     if mask is not None:
         check_mask(where, mask, scores.shape)
         keep = keep & mask
+    # Where a row holds +inf, only its infinite scores remain; they are equal, so they share the weight.
     winners = (scores == torch.inf) & keep
     keep = torch.where(winners.any(dims[0], keepdim=True).any(dims[-1], keepdim=True), winners, keep)
     return torch.where(torch.isinf(scores), 0, scores), keep
+
+
+def _is_direct(where: str, scores: Tensor, mask: Tensor | None) -> bool:
+    """True where one kernel can do the whole transform."""
+    if mask is not None:
+        check_mask(where, mask, scores.shape)
+    return kernels.is_direct(scores) and (mask is None or kernels.is_direct_mask(mask))
+
+
+def _fuse(
+    where: str, scores: Tensor, mask: Tensor | None, smoothness: float, axes: int = 1, edges: Tensor | None = None
+) -> Tensor:
+    """The transform over the last axes in one step of the autograd graph."""
+    check_number(where, "smoothness", smoothness, least=0.0, advice="0 leaves the scores as they are")
+    return _fused(scores, mask, edges, axes, float(smoothness), where)
+
+
+class _Fused(torch.autograd.Function):
+    """`sparsemax(prox(scores))` with both gradients in one: that of sparsemax, then its mean inside each group."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, mask: Tensor | None, edges: Tensor | None, axes: int, smoothness: float, where: str
+    ) -> Tensor:
+        native = kernels.fused(scores, mask, edges, axes, smoothness)
+        weights, labels = _fuse_torch(where, scores, mask, edges, axes, smoothness) if native is None else native
+        ctx.save_for_backward(weights, labels)
+        ctx.axes = axes
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        weights, labels = ctx.saved_tensors
+        result = kernels.fused_gradient(weights, labels, gradient, ctx.axes)
+        if result is None:
+            start = weights.ndim - ctx.axes
+            parts = (x.flatten(start) for x in (weights, labels.long(), gradient))
+            result = _fused_gradient(*parts).reshape(weights.shape)
+        return result, None, None, None, None, None
+
+
+_fused: Callable[..., Tensor] = _Fused.apply
+
+
+def _fuse_torch(
+    where: str, scores: Tensor, mask: Tensor | None, edges: Tensor | None, axes: int, smoothness: float
+) -> tuple[Tensor, Tensor]:
+    """Weights and groups where the kernel has none: empty batches, and scores that have to be explained."""
+    finite, keep = _finite(where, scores, mask, tuple(range(-axes, 0)))
+    solution = solve_tv(where, finite, smoothness, keep, axes=axes, edges=edges)
+    start = scores.ndim - axes
+    weights = sparsemax(solution.value.flatten(start), -1, keep.flatten(start)).reshape(scores.shape)
+    return weights, solution.groups
+
+
+def _fused_gradient(weights: Tensor, labels: Tensor, gradient: Tensor) -> Tensor:
+    """Rows of examples: the gradient of sparsemax, then its mean inside each group."""
+    support = (weights > 0).to(gradient.dtype)
+    mean = (support * gradient).sum(-1, keepdim=True) / support.sum(-1, keepdim=True).clamp(min=1)
+    own = torch.arange(labels.shape[-1], device=labels.device).expand(labels.shape)
+    inner = group_mean(support * (gradient - mean), torch.where(labels >= 0, labels, own))
+    return torch.where(labels >= 0, inner, 0)

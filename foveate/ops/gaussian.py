@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from foveate.ops.basis import Basis
-from foveate.ops.cells import cell_masses, check_grid
+from foveate.ops.cells import cell_masses, check_grid, normal_masses
 from foveate.ops.density import Density, Ellipses
 from foveate.ops.moments import Floor, check_parameters, lower_root, match_moments
 from foveate.ops.overlap import expect_basis
 from foveate.ops.radial import radial_pdf
+from foveate.ops.trees import as_tree
 
 
+@as_tree
 @dataclass(frozen=True, eq=False)
 class Gaussian(Density):
     """Gaussian density, alpha = 1 of the family that entmax continues.
@@ -63,15 +65,15 @@ class Gaussian(Density):
         if W is None:
             edges = torch.linspace(0, 1, H + 1, dtype=torch.float64, device=self.mean.device)
             z = (edges - self.mean.double()) / self.covariance.double().squeeze(-1).sqrt()
-            return _normal_mass(z[..., :-1], z[..., 1:]).to(self.mean.dtype)
+            return normal_masses(z[..., :-1], z[..., 1:]).to(self.mean.dtype)
         return cell_masses(self.mean, self.covariance, math.inf, H, W)
 
     def support_area(self) -> Tensor:
-        """(...) ones: the density is above zero in the whole picture."""
+        """(...) ones: the density is above zero in the whole image."""
         return torch.ones_like(self.mean[..., 0])
 
     def ellipses(self, level: float) -> Ellipses:
-        """Contours that hold the share `level` in (0, 1) of the mass, `r² = −2 log(1 − level)`; two dimensions."""
+        """Contours that enclose the fraction `level` in (0, 1) of the mass, `r² = −2 log(1 − level)`; d = 2."""
         if not 0 < level < 1:
             raise ValueError(
                 f"Gaussian.ellipses: expected 0 < level < 1, got {level}; a Gaussian has no edge, use level=0.95"
@@ -83,10 +85,3 @@ class Gaussian(Density):
         shape = (*self.mean.shape[:-1], n, self.mean.shape[-1])
         z = torch.randn(shape, dtype=self.mean.dtype, device=self.mean.device, generator=generator)
         return self.mean.unsqueeze(-2) + z @ lower_root(self.covariance).transpose(-1, -2)
-
-
-def _normal_mass(low: Tensor, high: Tensor) -> Tensor:
-    """Mass of the standard normal between `low` and `high`, without losing the digits of a far tail."""
-    flip = low > 0
-    low, high = torch.where(flip, -high, low), torch.where(flip, -low, high)
-    return 0.5 * (torch.special.erfc(-high / math.sqrt(2)) - torch.special.erfc(-low / math.sqrt(2)))

@@ -1,7 +1,7 @@
-"""The graphs that total variation is taken over: grids (a chain is a grid of one row) and any list of edges.
+"""The graphs of total variation: grids (a chain is a grid of one row) and arbitrary lists of edges.
 
-A graph offers what the solver needs, for a whole batch at once: differences along edges and their adjoint, the solution
-of a Laplacian system in the graph's own spectral basis, and the connected parts left when some edges are cut.
+A graph implements what the solver needs for a whole batch at once: differences along edges and their adjoint, the
+solution of a Laplacian system in the graph's spectral basis, and the components that remain when edges are cut.
 Node tensors have shape (*nodes, B), edge tensors (*edges, B): with the batch last, every step works on long rows.
 """
 
@@ -14,22 +14,24 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from foveate.ops.support import connected_components
+
 
 class Graph(ABC):
     """Nodes, edges, and the linear algebra between them."""
 
     nodes: tuple[int, ...]
     edges: tuple[int, ...]
-    near: Tensor  # the two ends of each edge slot, as node numbers; meaningless on slots that hold no edge
+    near: Tensor  # node numbers of the two ends of each edge slot; meaningless on slots that hold no edge
     far: Tensor
 
     @abstractmethod
     def difference(self, x: Tensor) -> Tensor:
-        """D x: the value at the far end of each edge less the one at its near end; 0 on slots that hold no edge."""
+        """D x: the value at the far end of each edge minus that at its near end; 0 on slots that hold no edge."""
 
     @abstractmethod
     def divergence(self, flow: Tensor) -> Tensor:
-        """Dᵀ u: what flows into each node along its edges less what flows out."""
+        """Dᵀ u: the flow into each node along its edges minus the flow out of it."""
 
     @abstractmethod
     def joins(self, keep: Tensor) -> Tensor:
@@ -43,27 +45,13 @@ class Graph(ABC):
     def smooth(self, x: Tensor, damping: Tensor) -> Tensor:
         """Solve (1 + strength · DᵀD) result = x, given the damping of that strength."""
 
-    def parts(self, joined: Tensor) -> Tensor:
-        """Label (N, B) of each node: the smallest node number in its part when only the `joined` edges are kept.
-
-        Every round hooks the larger of two joined roots to the smaller one and shortens all paths to their roots.
-        """
+    def components(self, joined: Tensor) -> Tensor:
+        """Label (N, B) of each node: the smallest node number of its component when only `joined` edges are kept."""
         N, B = math.prod(self.nodes), joined.shape[-1]
-        slot, example = joined.reshape(-1, B).nonzero(as_tuple=True)
-        one, other = self.near[slot] * B + example, self.far[slot] * B + example
-        root = torch.arange(N * B, device=joined.device)
-        while len(one):
-            root = root.scatter_reduce(0, torch.maximum(one, other), torch.minimum(one, other), "amin")
-            shorter = root[root]
-            while not torch.equal(shorter, root):
-                root, shorter = shorter, shorter[shorter]
-            one, other = root[one], root[other]
-            apart = one != other
-            one, other = one[apart], other[apart]
-        return torch.div(root, B, rounding_mode="floor").reshape(N, B)
+        return connected_components(N, self.near, self.far, joined.reshape(-1, B))
 
-    def carry(self, surplus: Tensor) -> Tensor | None:
-        """The flow u with Dᵀu = surplus where the graph leaves no choice (a chain), else None."""
+    def route(self, surplus: Tensor) -> Tensor | None:
+        """The flow u with Dᵀu = surplus if it is unique and known in closed form (a chain), else None."""
         return None
 
 
@@ -72,6 +60,7 @@ class GridGraph(Graph):
 
     def __init__(self, H: int, W: int, dtype: torch.dtype, device: torch.device) -> None:
         self.nodes, self.edges = (H, W), (2, H, W)
+        # The slots of the last row and of the last column point outside the grid: `joins` is False there.
         self.near = torch.arange(H * W, device=device).repeat(2)
         self.far = self.near + torch.tensor([W, 1], device=device).repeat_interleave(H * W)
         self._down, down = _cosines(H, dtype, device)
@@ -87,6 +76,7 @@ class GridGraph(Graph):
 
     def divergence(self, flow: Tensor) -> Tensor:
         down, right = flow.unbind()
+        # Flow leaves a cell through its own slots and enters through those of the cells above and to the left.
         out = (down + right).neg_()
         out[1:] += down[:-1]
         out[:, 1:] += right[:, :-1]
@@ -103,21 +93,23 @@ class GridGraph(Graph):
 
     def smooth(self, x: Tensor, damping: Tensor) -> Tensor:
         H, W, B = x.shape
+        # Two matrix products beat a fast cosine transform at the sizes of attention grids.
         spectrum = torch.matmul(self._across, (self._down @ x.reshape(H, W * B)).reshape(H, W, B)).mul_(damping)
         columns = torch.matmul(self._across.T, spectrum)
         return (self._down.T @ columns.reshape(H, W * B)).reshape(H, W, B)
 
-    def carry(self, surplus: Tensor) -> Tensor | None:
+    def route(self, surplus: Tensor) -> Tensor | None:
         H, W = self.nodes
         if min(H, W) > 1:
             return None
         flow = surplus.new_zeros(*self.edges, surplus.shape[-1])
+        # Along a chain, each edge carries what the nodes before it have in excess.
         flow[1 if H == 1 else 0] = -surplus.flatten(0, 1).cumsum(0).reshape_as(surplus)
         return flow
 
 
 class EdgeGraph(Graph):
-    """Any graph of N nodes, given by its (E, 2) edges."""
+    """An arbitrary graph of N nodes with (E, 2) edges."""
 
     def __init__(self, N: int, edges: Tensor, dtype: torch.dtype) -> None:
         self.nodes, self.edges = (N,), (edges.shape[0],)
@@ -145,7 +137,8 @@ class EdgeGraph(Graph):
 
 @lru_cache(maxsize=64)
 def _cosines(n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The orthonormal cosine basis (n, n) of a chain, one function a row, and its eigenvalues 2 − 2 cos(πk/n)."""
+    """The orthonormal cosine basis (n, n) of a chain, one function per row, and its eigenvalues 2 − 2 cos(πk/n)."""
+    # In float64 first: float32 loses digits in the cosine of a large argument.
     k = torch.arange(n, dtype=torch.float64)[:, None]
     basis = torch.cos(math.pi / n * k * (k.T + 0.5)) * math.sqrt(2 / n)
     basis[0] /= math.sqrt(2)
@@ -159,6 +152,7 @@ def _laplacian_basis(N: int, edges: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     incidence = torch.zeros(len(edges) // 2, N, dtype=torch.float64)
     pairs = torch.tensor(edges, dtype=torch.long).reshape(-1, 2)
     rows = torch.arange(len(pairs))
+    # Accumulated, so that the two ends of a loop (i, i) cancel.
     incidence.index_put_((rows, pairs[:, 1]), torch.ones(len(pairs), dtype=torch.float64), accumulate=True)
     incidence.index_put_((rows, pairs[:, 0]), -torch.ones(len(pairs), dtype=torch.float64), accumulate=True)
     values, basis = torch.linalg.eigh(incidence.T @ incidence)

@@ -1,4 +1,4 @@
-"""Coordinates: the picture is the unit square, points are (x, y), x right and y down. Only this file makes them."""
+"""Coordinates: the image is the unit square, points are (x, y), x right and y down. They are defined here only."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def linspace_centres(
 
 
 def cell_variance(positions: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Variance of a point spread evenly over one cell, read off the spacing of the cell centres.
+    """Variance of a uniform distribution over one cell, derived from the spacing of the cell centres.
 
     A cell of width w has variance w² / 12 along that axis; w is the smallest distance between two different
-    coordinates, 1 where all coordinates are equal (the one cell covers the whole axis).
+    coordinates, or 1 where all coordinates are equal (one cell covers the whole axis).
 
     Args:
         positions: (..., N, d) cell centres.
@@ -71,10 +71,11 @@ def cell_variance(positions: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     line = positions.detach().transpose(-1, -2)
     if mask is not None:
-        line = torch.where(mask[..., None, :], line, torch.full_like(line, 1e9))
+        # Masked positions sort to the end; their gaps are inf or NaN and fail the comparison below.
+        line = torch.where(mask[..., None, :], line, torch.inf)
     gaps = line.sort(dim=-1).values.diff(dim=-1)
-    far = torch.full_like(gaps, torch.inf)
-    gaps = torch.where((gaps > 1e-5) & (gaps < 1e3), gaps, far)
+    # Equal coordinates may differ by rounding, hence the lower bound.
+    gaps = torch.where(gaps > 1e-5, gaps, torch.inf)
     width = gaps.amin(-1) if gaps.shape[-1] else line.new_full(line.shape[:-1], torch.inf)
     return torch.where(torch.isinf(width), torch.ones_like(width), width).square() / 12
 
@@ -92,17 +93,17 @@ def grid_edges(H: int, W: int, *, device: torch.device | str | None = None) -> T
 
 
 def canvas_places(grid: Tensor, N: int, W: int) -> tuple[Tensor, Tensor]:
-    """Where the locations of images with different grids lie on one canvas that is W columns wide.
+    """Positions of the locations of images with different grids on one canvas that is W columns wide.
 
-    Each image's locations come in the row order of its own grid, padded at the end.
+    The locations of each image are in the row order of its grid, padded at the end.
 
     Args:
         grid: (B, 2) rows and columns of each image.
-        N: locations an image, padding included.
+        N: locations per image, padding included.
         W: columns of the canvas.
 
     Returns:
-        (B, N) index into the canvas, in row order, and (B, N) True where the location is no padding.
+        (B, N) index into the canvas, in row order, and (B, N) True where the location is not padding.
 
     >>> canvas_places(torch.tensor([[2, 1]]), 3, 2)
     (tensor([[0, 2, 0]]), tensor([[ True,  True, False]]))
@@ -115,11 +116,11 @@ def canvas_places(grid: Tensor, N: int, W: int) -> tuple[Tensor, Tensor]:
 
 
 def ragged_centres(grid: Tensor, N: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Cell centres of images with different grids: each in the row order of its own grid, padded at the end.
+    """Cell centres of images with different grids, each in the row order of its grid, padded at the end.
 
     Args:
         grid: (B, 2) rows and columns of each image.
-        N: locations an image, padding included; what stands at padding is below the picture.
+        N: locations per image, padding included; the points at padding lie below the image.
 
     Returns:
         (B, N, 2) points (x, y).

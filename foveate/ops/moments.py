@@ -8,12 +8,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from foveate.checks import check_floating, check_mask, check_ndim, check_number, is_tracing, raise_nan
+from foveate.checks import at_least_float32, check_floating, check_mask, check_ndim, check_number, is_tracing, raise_nan
 from foveate.errors import ShapeError
 from foveate.ops.grid import cell_variance
-from foveate.ops.precision import at_least_float32
 
 Floor = float | Literal["cell"]
+
+THINNEST = 3e-4  # a half axis below this fraction of a bump's width changes nothing that float64 could show
 
 
 def match_moments(
@@ -34,7 +35,7 @@ def match_moments(
 
     Returns:
         Mean (..., d) and covariance (..., d, d). A row whose weights are all zero (nothing to attend to) gets the mean
-        1/2 and the covariance I/12 of the whole picture, with zero gradient.
+        1/2 and the covariance I/12 of the whole image, with zero gradient.
 
     Reference: Farinhas 2021 (thesis), algorithm 2; 1e-6 is the floor of the authors' code.
 
@@ -63,8 +64,8 @@ def match_moments(
 
 
 def check_weights(where: str, weights: Tensor, total: Tensor) -> None:
-    """Refuse negative weights and rows that sum neither to one nor to zero; skipped while tracing."""
-    if is_tracing():
+    """Raises ValueError if weights are negative or rows sum neither to one nor to zero; not while tracing."""
+    if is_tracing() or weights.is_meta:
         return
     off = ((total - 1).abs() > 1e-2) & (total != 0)
     if not bool((weights < 0).any() | off.any() | torch.isnan(total).any()):
@@ -82,9 +83,9 @@ def check_weights(where: str, weights: Tensor, total: Tensor) -> None:
 
 
 def check_parameters(where: str, mean: Tensor, matrix: Tensor, name: str) -> None:
-    """Refuse a mean and a matrix whose shapes do not fit, values that are not finite, a matrix not positive definite.
+    """Raises an error if shapes do not match, values are not finite or the matrix is not positive definite.
 
-    The values are not looked at while tracing.
+    The values are not checked while tracing or on the meta device.
     """
     check_floating(where, "mean", mean)
     check_floating(where, name, matrix)
@@ -93,9 +94,9 @@ def check_parameters(where: str, mean: Tensor, matrix: Tensor, name: str) -> Non
     if matrix.shape != expected:
         raise ShapeError(
             f"{where}: expected {name} (..., d, d) of shape {expected} beside mean {tuple(mean.shape)}, "
-            f"got {tuple(matrix.shape)}; give every mean its own d x d matrix"
+            f"got {tuple(matrix.shape)}; pass one d x d matrix per mean"
         )
-    if is_tracing() or mean.numel() == 0:
+    if is_tracing() or mean.is_meta or mean.numel() == 0:
         return
     if bool(torch.isfinite(mean).all() & _is_positive_definite(matrix.detach())):
         return
@@ -103,7 +104,7 @@ def check_parameters(where: str, mean: Tensor, matrix: Tensor, name: str) -> Non
         if bool(torch.isnan(x).any()):
             raise_nan(where, label, x)
         if not bool(torch.isfinite(x).all()):
-            raise ValueError(f"{where}: expected finite {label}, got infinity; look for an overflow before this call")
+            raise ValueError(f"{where}: expected finite {label}, got infinity; check for an overflow before this call")
     smallest = float(torch.linalg.eigvalsh(matrix.detach().double()).min())
     raise ValueError(
         f"{where}: expected a symmetric, positive definite {name}, got smallest eigenvalue {smallest:.3g}; "
@@ -112,7 +113,7 @@ def check_parameters(where: str, mean: Tensor, matrix: Tensor, name: str) -> Non
 
 
 def check_dimension(where: str, mean: Tensor) -> None:
-    """Refuse a mean of more than two coordinates."""
+    """Raises ShapeError if the mean has more than two coordinates."""
     if mean.ndim and mean.shape[-1] not in (1, 2):
         raise ShapeError(
             f"{where}: expected mean (..., 1) or (..., 2), got {tuple(mean.shape)}; use Gaussian beyond two"
@@ -131,12 +132,13 @@ def lower_root(matrix: Tensor) -> Tensor:
     if d == 1:
         return matrix.sqrt()
     if d > 2:
-        return torch.linalg.cholesky((matrix + matrix.transpose(-1, -2)) / 2)
+        root: Tensor = torch.linalg.cholesky((matrix + matrix.transpose(-1, -2)) / 2)
+        return root
     first = matrix[..., 0, 0].sqrt()
     below = 0.5 * (matrix[..., 0, 1] + matrix[..., 1, 0]) / first
     second = (matrix[..., 1, 1] - below.square()).sqrt()
     zero = torch.zeros_like(first)
-    return torch.stack([first, zero, below, second], dim=-1).unflatten(-1, (2, 2))
+    return torch.stack([first, zero, below, second], dim=-1).reshape(*first.shape, 2, 2)
 
 
 def whiten(difference: Tensor, root: Tensor) -> Tensor:
@@ -146,7 +148,8 @@ def whiten(difference: Tensor, root: Tensor) -> Tensor:
         return difference / root
     if d > 2:
         lower = root.expand(*difference.shape[:-2], d, d)
-        return torch.linalg.solve_triangular(lower, difference.transpose(-1, -2), upper=False).transpose(-1, -2)
+        solved: Tensor = torch.linalg.solve_triangular(lower, difference.transpose(-1, -2), upper=False)
+        return solved.transpose(-1, -2)
     return torch.stack(_whitened_pair(difference, root), dim=-1)
 
 
@@ -184,6 +187,23 @@ def principal_axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack([larger, smaller], dim=-1), 0.5 * torch.atan2(2 * b, a - c)
 
 
+def half_axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Half axes (..., d), the longer first, and directions (..., d, d), one per column, of `zᵀ matrix⁻¹ z = 1`.
+
+    Lengths are in units of a bump; none is below THINNEST.
+    """
+    if matrix.shape[-1] == 1:
+        return matrix.squeeze(-1).sqrt().clamp(min=THINNEST), torch.ones_like(matrix)
+    squared, angle = principal_axes(matrix)
+    cos, sin = angle.cos(), angle.sin()
+    return squared.sqrt().clamp(min=THINNEST), torch.stack([cos, -sin, sin, cos], dim=-1).unflatten(-1, (2, 2))
+
+
+def inverse_transpose(root: Tensor) -> Tensor:
+    """`root⁻ᵀ` of lower triangular roots (..., d, d)."""
+    return whiten(torch.eye(root.shape[-1], dtype=root.dtype, device=root.device).expand_as(root), root)
+
+
 def _whitened_pair(difference: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
     x = difference[..., 0] / root[..., 0, 0, None]
     return x, (difference[..., 1] - root[..., 1, 0, None] * x) / root[..., 1, 1, None]
@@ -208,12 +228,12 @@ def floor_matrix(where: str, positions: Tensor, mask: Tensor | None, floor: Floo
 
 
 def check_points(where: str, weights: Tensor, positions: Tensor, mask: Tensor | None) -> None:
-    """Refuse positions or a mask that do not fit the weights (..., N)."""
+    """Raises an error if positions or mask do not match the weights (..., N)."""
     check_ndim(where, "weights", weights, 1, "(..., N)")
     check_ndim(where, "positions", positions, 2, "(N, d) or (..., N, d)")
     if positions.shape[-2] != weights.shape[-1]:
         raise ShapeError(
-            f"{where}: expected one position a weight, {weights.shape[-1]}, got {positions.shape[-2]}; "
+            f"{where}: expected one position per weight, {weights.shape[-1]}, got {positions.shape[-2]}; "
             "use the cell centres of the grid the weights belong to"
         )
     if mask is not None:
@@ -225,6 +245,7 @@ def _is_positive_definite(matrix: Tensor) -> Tensor:
     symmetric = ((matrix - transposed).abs() <= 1e-3 * matrix.abs().amax()).all()
     wide = matrix.double()
     if matrix.shape[-1] > 2:
-        return symmetric & torch.isfinite(wide).all() & (torch.linalg.cholesky_ex(wide).info == 0).all()
+        info: Tensor = torch.linalg.cholesky_ex(wide).info
+        return symmetric & torch.isfinite(wide).all() & (info == 0).all()
     root = lower_root(wide).diagonal(dim1=-2, dim2=-1)
     return symmetric & ((root > 0) & (root < math.inf)).all()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch._C._functorch import TransformType, get_interpreter_stack
+from torch.autograd.forward_ad import unpack_dual
 
 from foveate.errors import ShapeError
 from foveate.ops.basis import Basis
-from foveate.ops.moments import lower_root, principal_axes, root_determinant, whiten
+from foveate.ops.fixed_nodes import smoothed_frame, smoothed_terms, supported_moments
+from foveate.ops.moments import half_axes, inverse_transpose, lower_root, root_determinant
 from foveate.ops.quadrature import ball_moments, chord_moments
-from foveate.ops.radial import peak, radial_pdf, support_ratio
-
-# A half axis below this share of the bump's width changes nothing that float64 could show.
-THINNEST = 3e-4
+from foveate.ops.radial import bump_width, peak, radial_pdf, support_ratio
 
 
 def expect_basis(where: str, mean: Tensor, covariance: Tensor, power: float, basis: Basis) -> Tensor:
@@ -46,27 +46,47 @@ def expect_basis(where: str, mean: Tensor, covariance: Tensor, power: float, bas
     wide, matrix = mean.double(), covariance.double()
     if math.isinf(power) and math.isinf(basis.power):
         wider = matrix + torch.diag(variance)
-        if d == 2:
-            return _Normal.apply(wide, wider, centres)[0].to(mean.dtype)
+        if d == 2 and not _needs_formula(wide):
+            return _normal(wide, wider, centres)[0].to(mean.dtype)
         return radial_pdf(centres - wide.unsqueeze(-2), wider, math.inf).to(mean.dtype)
     if d > 2:
-        raise ShapeError(f"{where}: expected dimension 1 or 2, got {d}; only Gaussians with a GaussianBasis go further")
-    flat_mean, flat_matrix = wide.reshape(-1, d), matrix.reshape(-1, d, d)
-    function = _Smoothed if math.isinf(power) else _Supported
-    r = function.apply(flat_mean, flat_matrix, centres, variance, power, basis.power)[0]
+        raise ShapeError(f"{where}: expected dimension 1 or 2, got {d}; use Gaussian with GaussianBasis beyond two")
+    r = _integrate(where, wide.reshape(-1, d), matrix.reshape(-1, d, d), centres, variance, power, basis.power)
     return r.reshape(*mean.shape[:-1], len(basis)).to(mean.dtype)
 
 
+def _integrate(
+    where: str, mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor, power: float, bump: float
+) -> Tensor:
+    """`expect_basis` where an integral is not closed, (R, J)."""
+    if _needs_formula(mean):
+        if math.isinf(power):
+            return smoothed_terms(mean, covariance, centres, variance, bump)[0].sum(0)
+        if math.isinf(bump):
+            return _value(supported_moments(mean, covariance, centres, variance, power, bump)[0])
+        if torch.compiler.is_compiling():
+            raise NotImplementedError(
+                f"{where}: expected a GaussianBasis inside torch.func under torch.compile, got a density and a basis "
+                "with bounded support; leave torch.compile out, or use a GaussianBasis"
+            )
+    run: Callable[..., tuple[Tensor, ...]] = (_Smoothed if math.isinf(power) else _Supported).apply
+    return run(mean, covariance, centres, variance, power, bump)[0]
+
+
 class _Expectation(torch.autograd.Function):
-    """Base of the expectations: `forward` returns the value first, then what `backward` needs."""
+    """Base of the expectations: `forward` returns the value first, then what a fast `backward` needs.
+
+    The extra outputs are constants for autograd. So that a second derivative is right, `backward` computes what it
+    needs anew from the inputs, by formulas that can be differentiated, whenever its own result will be differentiated.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*output)
-        ctx.options = inputs[4:]
+        ctx.save_for_backward(*(x for x in inputs if isinstance(x, Tensor)), *output)
+        ctx.options = [x for x in inputs if not isinstance(x, Tensor)]
 
 
 class _Normal(_Expectation):
@@ -84,25 +104,28 @@ class _Normal(_Expectation):
         return r, x, y, root
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None]:
-        r, x, y, root = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, parts = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+        r, x, y, root = _Normal.forward(*inputs) if _is_differentiated() else parts
         weight = grad * r
         wx, wy = weight * x, weight * y
         total, xy = weight.sum(-1), (wx * y).sum(-1)
-        first = torch.stack([wx.sum(-1), wy.sum(-1)], dim=-1).unsqueeze(-1)
+        first = torch.stack([wx.sum(-1), wy.sum(-1)], dim=-1)
         inner = torch.stack([(wx * x).sum(-1) - total, xy, xy, (wy * y).sum(-1) - total], dim=-1).unflatten(-1, (2, 2))
-        inverse = torch.linalg.solve_triangular(root, torch.eye(2, dtype=root.dtype, device=root.device), upper=False)
-        up = inverse.transpose(-1, -2)
-        return (up @ first).squeeze(-1), 0.5 * (up @ inner @ inverse), None
+        return *_turn_back(first, 0.5 * inner, inverse_transpose(root)), None
+
+
+_normal: Callable[..., tuple[Tensor, ...]] = _Normal.apply
 
 
 class _Supported(_Expectation):
     """Density with bounded support, any basis.
 
-    With `E = L R semi² Rᵀ Lᵀ` (L the widths of the bump, R a rotation), `Q = L⁻ᵀ R semi⁻¹` and the integrals M of
-    `1, u, u uᵀ` times `[1 − |u|²]^{m−1} ψ_j`: `r = K (M_1 − tr M_uu)`, `∂r/∂μ = 2 m K Q M_u`,
-    `∂r/∂E = K Q (m M_uu − ½ (M_1 − tr M_uu) I) Qᵀ`, `K = c |E|^{−1/2}`.
+    With `E = A Aᵀ` and the integrals M of `1, u, u uᵀ` times `[1 − |u|²]^{m−1} ψ_j(μ + A u)` over the unit ball:
+    `r = c (M_1 − tr M_uu)`, `∂r/∂μ = 2 m c A⁻ᵀ M_u`, `∂r/∂E = c A⁻ᵀ (m M_uu − ½ (M_1 − tr M_uu) I) A⁻¹`.
+
+    Here `A = L R semi`, L the widths of the bump and R a rotation: the axes of the ball are those of the support in
+    units of the bump.
     """
 
     @staticmethod
@@ -110,26 +133,26 @@ class _Supported(_Expectation):
         mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor, power: float, bump: float
     ) -> tuple[Tensor, ...]:
         d = mean.shape[-1]
-        width = (variance * (2 if math.isinf(bump) else support_ratio(bump, d))).sqrt()
-        semi, axes = _frame(support_ratio(power, d) * covariance / (width.unsqueeze(-1) * width))
+        width = bump_width(variance, bump)
+        semi, axes = half_axes(support_ratio(power, d) * covariance / (width.unsqueeze(-1) * width))
         centre = ((centres - mean.unsqueeze(-2)) / width) @ axes
         moments = _moments(semi, centre, power, bump)
         factor = peak(power, d) / (semi.prod(-1) * width.prod())
-        r = factor.unsqueeze(-1) * _value(moments)
-        return r, moments, axes / width.unsqueeze(-1) / semi.unsqueeze(-2), factor
+        total = factor[..., None, None] * moments
+        return _value(total), total, axes / width.unsqueeze(-1) / semi.unsqueeze(-2)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        _r, moments, Q, factor = ctx.saved_tensors
         m = ctx.options[0]
-        total = (grad.unsqueeze(-2) @ moments).squeeze(-2) * factor.unsqueeze(-1)
+        inputs, (_r, moments, turn) = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
+        if _is_differentiated():
+            moments, turn = supported_moments(*inputs, *ctx.options)
+        total = (grad.unsqueeze(-2) @ moments).squeeze(-2)
         first, second = _unpack(total)
         eye = torch.eye(first.shape[-1], dtype=grad.dtype, device=grad.device)
         inner = m * second - 0.5 * _value(total)[..., None, None] * eye
-        mean_grad = (2 * m * Q @ first.unsqueeze(-1)).squeeze(-1)
-        ratio = support_ratio(m, first.shape[-1])
-        return mean_grad, ratio * (Q @ inner @ Q.transpose(-1, -2)), None, None, None, None
+        to_mean, to_support = _turn_back(2 * m * first, inner, turn)
+        return to_mean, support_ratio(m, first.shape[-1]) * to_support, None, None, None, None
 
 
 class _Smoothed(_Expectation):
@@ -145,35 +168,61 @@ class _Smoothed(_Expectation):
         mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor, power: float, bump: float
     ) -> tuple[Tensor, ...]:
         d = mean.shape[-1]
-        support = support_ratio(bump, d) * variance
-        root = lower_root(2 * covariance)
-        bumps = whiten(torch.diag(support.sqrt()).expand_as(root), root).transpose(-1, -2)
-        semi, axes = _frame(bumps @ bumps.transpose(-1, -2))
-        centre = whiten(mean.unsqueeze(-2) - centres, root) @ axes
+        semi, axes, centre, root = smoothed_frame(mean, covariance, centres, variance, bump)
         moments = _moments(semi, centre, bump, power)
-        inverse = whiten(torch.eye(d, dtype=mean.dtype, device=mean.device).expand_as(root), root)
-        factor = peak(bump, d) / support.prod().sqrt()
-        return factor * _value(moments), moments, inverse @ axes, semi, centre, factor
+        factor = peak(bump, d) / bump_width(variance, bump).prod()
+        return factor * _value(moments), moments, inverse_transpose(root) @ axes, semi, centre, factor
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        _r, moments, Q, semi, centre, factor = ctx.saved_tensors
+        mean, covariance, centres, variance, _r, moments, turn, semi, centre, factor = ctx.saved_tensors
+        if _is_differentiated():
+            terms, z, up = smoothed_terms(mean, covariance, centres, variance, ctx.options[1])
+            return *_pull(grad * terms, z, up), None, None, None, None
         pull = 2 * ctx.options[1] * factor
         first, second = _unpack((grad.unsqueeze(-2) @ moments).squeeze(-2))
         torque = centre.transpose(-1, -2) @ _unpack(moments * grad.unsqueeze(-1))[0]
         inner = -pull * (semi.unsqueeze(-1) * second - torque) / semi.unsqueeze(-2)
-        mean_grad = -pull * (Q @ (first / semi).unsqueeze(-1)).squeeze(-1)
-        return mean_grad, Q @ inner @ Q.transpose(-1, -2), None, None, None, None
+        return *_turn_back(-pull * (first / semi), inner, turn), None, None, None, None
 
 
-def _frame(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Half axes (R, d), the longer first, and directions (R, d, d), one a column, of `zᵀ matrix⁻¹ z = 1`."""
-    if matrix.shape[-1] == 1:
-        return matrix.squeeze(-1).sqrt().clamp(min=THINNEST), torch.ones_like(matrix)
-    squared, angle = principal_axes(matrix)
-    cos, sin = angle.cos(), angle.sin()
-    return squared.sqrt().clamp(min=THINNEST), torch.stack([cos, -sin, sin, cos], dim=-1).unflatten(-1, (2, 2))
+def _is_differentiated() -> bool:
+    """Whether autograd records what a backward does: with create_graph=True, and under torch.func."""
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+def _needs_formula(mean: Tensor) -> bool:
+    """Whether derivatives must go through the operations of the value, because a Function knows too little of them.
+
+    It has no forward mode, and torch.func under torch.compile takes its backward for a constant. Otherwise the Function
+    is better: its gradient is exact where that of fixed nodes is off by 1e-6.
+    """
+    transforms = _transforms()
+    if torch.compiler.is_compiling():
+        return bool(transforms)
+    return TransformType.Jvp in transforms or unpack_dual(mean).tangent is not None
+
+
+def _transforms() -> list[TransformType]:
+    """The transforms of torch.func around this call."""
+    return [level.key() for level in get_interpreter_stack() or ()]
+
+
+# torch.compile asks while it traces, when the transforms around the call are there, and guards on them itself
+vars(_transforms)["_dynamo_marked_constant"] = True
+
+
+def _pull(weight: Tensor, z: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of `Σ weight` to mean and covariance of the Gaussian in it, with the terms' `z = L⁻¹ (t − μ)`."""
+    pulled = weight.unsqueeze(-1) * z
+    eye = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
+    inner = torch.einsum("nrji,nrjk->rik", pulled, z) - weight.sum((0, 2))[:, None, None] * eye
+    return _turn_back(pulled.sum((0, 2)), 0.5 * inner, up)
+
+
+def _turn_back(first: Tensor, second: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients to a mean (..., d) and a matrix (..., d, d) from those in the coordinates `turn⁻ᵀ`."""
+    return (turn @ first.unsqueeze(-1)).squeeze(-1), turn @ second @ turn.transpose(-1, -2)
 
 
 def _moments(semi: Tensor, centre: Tensor, power: float, bump: float) -> Tensor:

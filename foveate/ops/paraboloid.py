@@ -10,8 +10,10 @@ from torch import Tensor
 from foveate.ops.compact import CompactDensity
 from foveate.ops.moments import Floor, check_dimension, check_parameters, match_moments
 from foveate.ops.radial import scale_of_covariance
+from foveate.ops.trees import as_tree
 
 
+@as_tree
 @dataclass(frozen=True, eq=False)
 class TruncatedParaboloid(CompactDensity):
     """Truncated paraboloid, alpha = 2 of the family that entmax continues: zero outside an ellipse.

@@ -1,4 +1,4 @@
-"""The family of densities that depend on the distance from the mean alone: truncated paraboloid to Gaussian.
+"""The family of densities that depend only on the distance from the mean: truncated paraboloid to Gaussian.
 
 With power m, dimension d and covariance V,
 
@@ -28,13 +28,18 @@ def support_ratio(power: float, dim: int) -> float:
     return 1 if math.isinf(power) else dim + 2 * power + 2
 
 
+def bump_width(variance: Tensor, bump: float) -> Tensor:
+    """(d,) the lengths in units of which a bump is `exp(−|z|²)` or `[1 − |z|²]_+^bump`, up to its height."""
+    return (variance * (2 if math.isinf(bump) else support_ratio(bump, variance.shape[-1]))).sqrt()
+
+
 def peak(power: float, dim: int) -> float:
     """The constant c: density at the mean, times |E|^{1/2}."""
     if math.isinf(power):
-        return (2 * math.pi) ** (-dim / 2)
+        return math.pow(2 * math.pi, -dim / 2)
     if dim == 2:
         return (power + 1) / math.pi
-    return math.exp(math.lgamma(power + 1 + dim / 2) - math.lgamma(power + 1)) / math.pi ** (dim / 2)
+    return math.exp(math.lgamma(power + 1 + dim / 2) - math.lgamma(power + 1)) / math.pow(math.pi, dim / 2)
 
 
 def radial_pdf(difference: Tensor, covariance: Tensor, power: float) -> Tensor:
@@ -54,7 +59,7 @@ def radial_pdf(difference: Tensor, covariance: Tensor, power: float) -> Tensor:
 
 
 def radial_cdf(rho: Tensor, power: float) -> Tensor:
-    """Share of the mass of a density of the plane inside `(t − μ)ᵀ E⁻¹ (t − μ) <= rho`.
+    """Fraction of the mass of a density of the plane inside `(t − μ)ᵀ E⁻¹ (t − μ) <= rho`.
 
     >>> radial_cdf(torch.tensor([0.0, 0.5, 1.0]), 1.0).tolist()
     [0.0, 0.75, 1.0]

@@ -1,21 +1,24 @@
 """Scores to weights on the simplex: softmax, sparsemax and the entmax family between and beyond them.
 
 One family, one operator: entmax with alpha = 1 is softmax and with alpha = 2 is sparsemax. The threshold is found by a
-monotone Newton iteration instead of a sort, and the gradient is the closed form of the whole family.
+monotone Newton iteration, and the Jacobian is the closed form of the whole family.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from foveate.checks import check_dim, check_floating, check_mask, check_number, is_tracing, raise_nan
-from foveate.ops.precision import at_least_float32
+from foveate.checks import at_least_float32, check_dim, check_floating, check_mask, check_number, is_tracing, raise_nan
+from foveate.ops import kernels
+from foveate.ops.derivatives import needs_function
 
-_MOST_STEPS = 100
+MAX_ALPHA = 64.0
+_MAX_STEPS = 100
 
 
 def softmax(scores: Tensor, dim: int = -1, mask: Tensor | None = None) -> Tensor:
@@ -29,8 +32,8 @@ def softmax(scores: Tensor, dim: int = -1, mask: Tensor | None = None) -> Tensor
         mask: True where a location counts; broadcasts to the scores.
 
     Returns:
-        weights of the scores' shape and dtype that sum to one along `dim`; zeros, with zero gradient, where nothing
-        can be attended to. float16 and bfloat16 are computed in float32.
+        weights of the scores' shape and dtype that sum to one along `dim`; zeros, with zero gradient, where there is
+        nothing to attend to. float16 and bfloat16 are computed in float32.
 
     Reference: Martins et al. 2020, eq. 1.
 
@@ -45,7 +48,7 @@ def sparsemax(scores: Tensor, dim: int = -1, mask: Tensor | None = None) -> Tens
 
     `p = argmin_{p in simplex} ½‖p − z‖² = [z − τ]_+` with τ such that Σ p = 1
 
-    Args and returns as `softmax`. At a score that equals the threshold the gradient is the one of the side where the
+    Args and returns as in `softmax`. Where a score equals the threshold, the gradient is that of the side on which the
     weight is zero.
 
     Reference: Martins et al. 2020, eq. 2 and 15.
@@ -63,17 +66,24 @@ def entmax(scores: Tensor, alpha: float = 1.5, dim: int = -1, mask: Tensor | Non
 
     Args:
         scores, dim, mask: as in `softmax`.
-        alpha: greater than 1; the larger, the sparser.
+        alpha: greater than 1 and at most 64; the larger, the sparser.
 
     Returns:
-        weights, as `softmax`; the gradient at the edge of the support is the one of the zero side.
+        weights, as in `softmax`. At the edge of the support the gradient is that of the zero side. For alpha > 2 the
+        gradient grows like p^{2−α}; where it exceeds the range of float32 (float64 for float64 scores), it is the
+        largest finite number.
 
-    Reference: Farinhas 2021, §2.2 (his α is ours).
+    Reference: Farinhas 2021, §2.2 (their α is ours).
 
     >>> entmax(torch.tensor([1.0, 1.0, -3.0]), alpha=1.5).tolist()
     [0.5, 0.5, 0.0]
     """
     check_number("entmax", "alpha", alpha, above=1.0, advice="use fv.softmax for alpha = 1")
+    if alpha > MAX_ALPHA:
+        raise ValueError(
+            f"entmax: expected alpha <= {MAX_ALPHA:g}, got {alpha!r}; use a smaller alpha, since beyond it the weights "
+            "are those of an argmax"
+        )
     return _normalise("entmax", scores, float(alpha), dim, mask)
 
 
@@ -86,48 +96,131 @@ def _normalise(where: str, scores: Tensor, alpha: float, dim: int, mask: Tensor 
     wide = at_least_float32(scores)
     if alpha == 1.0 and _is_plain(wide, dim):
         return torch.softmax(wide, dim).to(scores.dtype)
-    weights = _entmax_rows(wide.movedim(dim, -1), alpha, where).movedim(-1, dim)
-    return weights.to(scores.dtype)
+    if kernels.is_direct(wide) and dim == scores.ndim - 1:
+        return _EntmaxDirect.run(wide, alpha, where).to(scores.dtype)
+    solve: Callable[..., Tensor] = _Entmax.apply if needs_function(wide) else _entmax_rows
+    # Counted from the end, the axis stays the same when vmap adds one in front.
+    return solve(wide.movedim(dim, -1), alpha, dim - scores.ndim, where).movedim(-1, dim).to(scores.dtype)
 
 
 def _is_plain(scores: Tensor, dim: int) -> bool:
-    """True where torch's own softmax does: eager, and every row has a finite largest score."""
-    return not is_tracing() and scores.numel() > 0 and bool(torch.isfinite(scores.detach().amax(dim)).all())
+    """True where torch.softmax needs no help: the values can be read, and every row has a finite largest score."""
+    # The values of fake tensors and other subclasses are left to the operator.
+    known = type(scores) in (Tensor, torch.nn.Parameter) and not scores.is_meta
+    readable = known and not is_tracing() and scores.numel() > 0
+    return readable and bool(torch.isfinite(scores.detach().amax(dim)).all())
 
 
 @torch.library.custom_op("foveate::entmax_rows", mutates_args=())
-def _entmax_rows(scores: Tensor, alpha: float, where: str) -> Tensor:
-    """Entmax along the last axis; an operator of its own because the Newton loop depends on the data."""
+def _entmax_rows(scores: Tensor, alpha: float, dim: int, where: str) -> Tensor:
+    """Entmax along the last axis, called `dim` in messages; an opaque operator, since its loops depend on the data."""
+    native = kernels.entmax(scores, alpha)
+    if native is not None:
+        return native
     if scores.numel() == 0:
-        return torch.zeros_like(scores)
+        return torch.zeros_like(scores, memory_format=torch.contiguous_format)
     top = scores.amax(-1, keepdim=True)
     if bool(torch.isfinite(top).all()):
-        return _solve(scores - top, alpha).contiguous()
+        return _solve(scores, top, alpha).contiguous()
     if bool(torch.isnan(top).any()):
-        raise_nan(where, "scores", scores)
-    nothing = top == -math.inf
-    winners = torch.zeros_like(scores).masked_fill_(scores != top, -math.inf)
-    finite = torch.where(torch.isinf(top), winners, scores - top)
-    return _solve(finite, alpha).masked_fill(nothing, 0).contiguous()
+        raise_nan(where, "scores", scores.movedim(-1, dim))
+    # Rows with +inf share the weight among their infinite scores; rows of -inf are solved as ties, then set to zero.
+    infinite, nothing = torch.isinf(top), top == -math.inf
+    ties = torch.zeros_like(scores).masked_fill_(scores != top, -math.inf)
+    finite = torch.where(infinite, ties, scores)
+    return _solve(finite, top.masked_fill(infinite, 0), alpha).masked_fill(nothing, 0).contiguous()
 
 
 @_entmax_rows.register_fake
-def _(scores: Tensor, alpha: float, where: str) -> Tensor:
+def _(scores: Tensor, alpha: float, dim: int, where: str) -> Tensor:
     return torch.empty_like(scores, memory_format=torch.contiguous_format)
 
 
-def _solve(scores: Tensor, alpha: float) -> Tensor:
-    """Weights of rows whose largest score is zero."""
+def _entmax_examples(
+    info: Any, in_dims: tuple[int | None, ...], scores: Tensor, alpha: float, dim: int, where: str
+) -> tuple[Tensor, int]:
+    """The operator under vmap: one more leading axis."""
+    assert in_dims[0] is not None
+    return _entmax_rows(scores.movedim(in_dims[0], 0), alpha, dim, where), 0
+
+
+_entmax_rows.register_vmap(_entmax_examples)
+
+
+class _Entmax(torch.autograd.Function):
+    """The operator with derivatives in both modes; the Jacobian is symmetric."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, alpha: float, dim: int, where: str) -> Tensor:
+        weights: Tensor = _entmax_rows(scores, alpha, dim, where)
+        return weights
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+        ctx.alpha = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        (weights,) = ctx.saved_tensors
+        return _jacobian_product(weights, gradient, ctx.alpha), None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        (weights,) = ctx.saved_tensors
+        return _jacobian_product(weights, tangent, ctx.alpha)
+
+
+_entmax_rows.register_autograd(_Entmax.backward, setup_context=_Entmax.setup_context)
+
+
+class _EntmaxDirect(torch.autograd.Function):
+    """The operator past torch's dispatcher, which would cost most of a small call; `setup_context` would, too."""
+
+    @staticmethod
+    def run(scores: Tensor, alpha: float, where: str) -> Tensor:
+        """Entmax along the last axis of scores that `kernels.is_direct` accepts."""
+        if scores.requires_grad and torch.is_grad_enabled():
+            return _entmax_direct(scores, alpha, where)
+        native = kernels.entmax(scores, alpha)
+        return _entmax_rows(scores, alpha, -1, where) if native is None else native
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, alpha: float, where: str) -> Tensor:
+        weights = _EntmaxDirect.run(scores, alpha, where)
+        ctx.save_for_backward(weights)
+        ctx.alpha = alpha
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (weights,) = ctx.saved_tensors
+        return _jacobian_product(weights, gradient, ctx.alpha), None, None
+
+
+_entmax_direct: Callable[..., Tensor] = _EntmaxDirect.apply
+
+
+def _solve(scores: Tensor, top: Tensor, alpha: float) -> Tensor:
+    """Weights of rows whose largest score `top` is finite."""
     if alpha == 1.0:
-        return torch.softmax(scores, dim=-1)
+        return torch.softmax(scores - top, dim=-1)
     if alpha == 2.0:
-        return _project(scores)
-    weights = _entmax15(scores) if alpha == 1.5 else _entmax_any(scores, alpha)
+        return _project(scores - top)
+    if alpha > 2:
+        weights = _entmax_steep(scores.double(), top.double(), alpha - 1).to(scores.dtype)
+    else:
+        weights = _entmax15(scores - top) if alpha == 1.5 else _entmax_flat(scores - top, alpha)
+    # The sum differs from one by the rounding of the threshold.
     return weights.div_(weights.sum(-1, keepdim=True))
 
 
 def _project(scores: Tensor) -> Tensor:
     """Sparsemax: τ ← (Σ_{z > τ} z − 1) / #{z > τ} from τ = max − 1 only rises, and stops when the support does."""
+    # The largest score is 0: at τ = −1 it alone has weight one, so the start is below the solution.
     threshold = scores.new_full((*scores.shape[:-1], 1), -1.0)
     excess, support = torch.empty_like(scores), torch.empty_like(scores)
     size = torch.zeros_like(threshold)
@@ -144,9 +237,10 @@ def _project(scores: Tensor) -> Tensor:
 def _entmax15(scores: Tensor) -> Tensor:
     """[z/2 − τ]_+² by Newton on the norm of [z/2 − τ]_+, which is convex in τ: the steps only go up."""
     half = scores * 0.5
+    # As in `_project`, the largest score alone has weight one at the start.
     threshold = half.new_full((*half.shape[:-1], 1), -1.0)
     excess = torch.empty_like(half)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         torch.sub(half, threshold, out=excess).clamp_(min=0)
         norm = torch.linalg.vector_norm(excess, dim=-1, keepdim=True)
         step = (norm - 1) * norm / excess.sum(-1, keepdim=True)
@@ -156,72 +250,123 @@ def _entmax15(scores: Tensor) -> Tensor:
     return torch.sub(half, threshold, out=excess).clamp_(min=0).square_()
 
 
-def _entmax_any(scores: Tensor, alpha: float) -> Tensor:
-    """[1 + (α − 1)(z − c)]_+^{1/(α−1)}: Newton on the norm for α < 2, bisection beyond, where that norm is none.
+def _entmax_flat(scores: Tensor, alpha: float) -> Tensor:
+    """α < 2: [1 + (α − 1)(z − c)]_+^{1/(α−1)} by Newton on the norm, which is convex in c.
 
     With the threshold written as c = (τ + 1)/(α − 1), α → 1 is exp(z − c) and nothing cancels.
     """
     gain = alpha - 1
-    if alpha > 2:
-        return _powers(scores.double(), _bisect(scores.double(), alpha), alpha).to(scores.dtype)
     shift = scores.new_zeros((*scores.shape[:-1], 1))
-    for _ in range(_MOST_STEPS):
-        weights = _powers(scores, shift, alpha)
+    for _ in range(_MAX_STEPS):
+        weights = _powers(scores, shift, gain)
         total = weights.sum(-1, keepdim=True)
-        slope = weights.pow(2 - alpha).sum(-1, keepdim=True)
-        step = torch.expm1(gain * total.log()) / gain * total.pow(2 - alpha) / slope
+        slope = weights.pow(1 - gain).sum(-1, keepdim=True)
+        # Newton on (Σp)^gain − 1; expm1 keeps its digits where gain → 0.
+        step = torch.expm1(gain * total.log()) / gain * total.pow(1 - gain) / slope
         shift = shift + step
         if not bool((step > 4 * torch.finfo(scores.dtype).eps * (1 + shift)).any()):
             break
-    return _powers(scores, shift, alpha)
+    return _powers(scores, shift, gain)
 
 
-def _powers(scores: Tensor, shift: Tensor, alpha: float) -> Tensor:
-    """[1 + (α − 1)(z − c)]_+^{1/(α−1)}."""
-    gain = alpha - 1
+def _powers(scores: Tensor, shift: Tensor, gain: float) -> Tensor:
+    """[1 + gain (z − c)]_+^{1/gain}."""
     return torch.exp(torch.log1p(((scores - shift) * gain).clamp(min=-1)) / gain)
 
 
-def _bisect(scores: Tensor, alpha: float) -> Tensor:
-    """Shift c at which the weights sum to one, between the c of one winner and the c of a draw among all."""
-    low = scores.new_zeros((*scores.shape[:-1], 1))
-    high = low + (1 - scores.shape[-1] ** (1 - alpha)) / (alpha - 1)
-    for _ in range(_MOST_STEPS):
-        middle = (low + high) / 2
-        heavy = _powers(scores, middle, alpha).sum(-1, keepdim=True) > 1
-        low, high = torch.where(heavy, middle, low), torch.where(heavy, high, middle)
-    return high
+def _entmax_steep(scores: Tensor, top: Tensor, gain: float) -> Tensor:
+    """α > 2, gain = α − 1: Newton on the smallest positive weight u, with every other weight relative to it.
+
+    `p_i = (u^gain + b_i^gain)^{1/gain}`, `b_i = (gain (z_i − z_k))^{1/gain}`, z_k the smallest score in the support
+
+    A threshold would not do: for α = 64, scores 1e-80 above it have weights of 0.05. In u the sum of the weights is
+    convex with a slope between 1 and N, so that the root is as accurate as the sum itself.
+    """
+    least, size = _smallest_in_support(scores, top, gain)
+    inside, roots = scores >= least, _roots(scores, least, gain)
+    u = 1 / size
+    for _ in range(_MAX_STEPS):
+        weights = _norm_pair(u, roots, gain) * inside
+        slope = ((u / weights.where(inside, 1)).pow(gain - 1) * inside).sum(-1, keepdim=True)
+        step = (weights.sum(-1, keepdim=True) - 1) / slope
+        # u starts at its upper bound and only falls; rounding must not carry it below zero.
+        u = (u - step).clamp(min=torch.finfo(u.dtype).tiny)
+        if not bool((step > 4 * torch.finfo(u.dtype).eps).any()):
+            break
+    return _norm_pair(u, roots, gain) * inside
 
 
-def _keep_weights(ctx: Any, inputs: tuple[Tensor, float, str], output: Tensor) -> None:
-    ctx.save_for_backward(output)
-    ctx.alpha = inputs[1]
+def _smallest_in_support(scores: Tensor, top: Tensor, gain: float) -> tuple[Tensor, Tensor]:
+    """The smallest score of the support and the support's size, by bisection over the sorted scores.
+
+    Score z_k is in the support exactly where Σ_i [gain (z_i − z_k)]_+^{1/gain} < 1. Raw scores are subtracted, since
+    rounding a difference by the last digit of another score would move weights visibly.
+    """
+    # The largest score alone fills the sum where gain (top − z_k) ≥ 1: such scores, -inf among them, need no test.
+    near = (top - scores) * gain < 1
+    ordered = scores.where(near, -math.inf).sort(-1, descending=True).values
+    low, high = torch.ones_like(top, dtype=torch.long), near.sum(-1, keepdim=True)
+    while not torch.equal(low, high):
+        middle = (low + high + 1) // 2
+        candidate = ordered.gather(-1, middle - 1)
+        belongs = _roots(scores, candidate, gain).sum(-1, keepdim=True) < 1
+        low, high = torch.where(belongs, middle, low), torch.where(belongs, high, middle - 1)
+    return ordered.gather(-1, low - 1), low.to(scores.dtype)
 
 
-def _entmax_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-    """Jᵀg with J = diag(q) − q qᵀ / Σq and q = p^{2−α} on the support."""
-    (weights,) = ctx.saved_tensors
-    q = _metric(weights, ctx.alpha)
+def _roots(scores: Tensor, least: Tensor, gain: float) -> Tensor:
+    """[gain (z − least)]_+^{1/gain}."""
+    return ((scores - least).clamp(min=0) * gain).pow(1 / gain)
+
+
+def _norm_pair(a: Tensor, b: Tensor, gain: float) -> Tensor:
+    """(a^gain + b^gain)^{1/gain} for a > 0 and b ≥ 0, without underflow."""
+    large, small = torch.maximum(a, b), torch.minimum(a, b)
+    return large * torch.exp(torch.log1p((small / large).pow(gain)) / gain)
+
+
+def _jacobian_product(weights: Tensor, direction: Tensor, alpha: float) -> Tensor:
+    """J v with the symmetric J = diag(q) − q qᵀ / Σq and q = p^{2−α} on the support."""
+    if alpha > 2:
+        return _steep_product(weights, direction, alpha)
+    native = kernels.entmax_gradient(weights, direction, alpha)
+    if native is not None:
+        return native
+    q = _metric(weights, alpha)
     total = q.sum(-1, keepdim=True)
-    mean = (q * gradient).sum(-1, keepdim=True) / torch.where(total > 0, total, 1)
-    return q * (gradient - mean), None, None
+    mean = (q * direction).sum(-1, keepdim=True) / torch.where(total > 0, total, 1)
+    return q * (direction - mean)
 
 
 def _metric(weights: Tensor, alpha: float) -> Tensor:
-    """q = p^{2−α} where p > 0, and 0 elsewhere; finite, with a finite derivative."""
+    """q = p^{2−α} where p > 0, and 0 elsewhere, for α ≤ 2; finite, with a finite derivative."""
     if alpha == 1.0:
         return weights
     support = weights > 0
     if alpha == 2.0:
         return support.to(weights.dtype)
-    least = torch.finfo(weights.dtype).eps ** 3 if alpha > 2 else torch.finfo(weights.dtype).tiny
-    return weights.clamp(min=least).pow(2 - alpha) * support
+    return weights.clamp(min=torch.finfo(weights.dtype).tiny).pow(2 - alpha) * support
 
 
-_entmax_rows.register_autograd(_entmax_gradient, setup_context=_keep_weights)
+def _steep_product(weights: Tensor, direction: Tensor, alpha: float) -> Tensor:
+    """J v for α > 2, where q = p^{2−α} ≥ 1 spans hundreds of orders of magnitude; float64, saturated at the dtype.
 
-
-@torch.library.register_vmap(_entmax_rows)
-def _(info: Any, in_dims: tuple[int | None, ...], scores: Tensor, alpha: float, where: str) -> tuple[Tensor, int]:
-    assert in_dims[0] is not None
-    return _entmax_rows(scores.movedim(in_dims[0], 0), alpha, where), 0
+    With δ = v − v_k relative to the largest q_k, `(J v)_i = q_i δ_i − (q_i / Σq) Σ_j q_j δ_j` has only terms of the
+    size of the second largest q, however large q_k is; they are computed in units of it.
+    """
+    if weights.shape[-1] < 2:
+        return torch.zeros_like(direction)
+    p, v = weights.double(), direction.double()
+    support = p > 0
+    log_q = torch.where(support, (2 - alpha) * torch.where(support, p, 1).log(), -math.inf)
+    largest = log_q.detach().topk(2, dim=-1)
+    unit = largest.values[..., 1:].clamp(min=0)  # 0 for one location alone and for none
+    q = (log_q - unit).clamp(max=200).exp()  # e^200 of these units is infinite for the others
+    scaled = q * (v - v.gather(-1, largest.indices[..., :1]))
+    total = q.sum(-1, keepdim=True)
+    share = q / torch.where(total > 0, total, 1)
+    # The unit may exceed float64: multiplying twice by its root keeps zeros zero and lets the rest saturate.
+    root = (unit / 2).clamp(max=690).exp()
+    product = (scaled - share * scaled.sum(-1, keepdim=True)) * root * root
+    limit = torch.finfo(weights.dtype).max
+    return product.clamp(-limit, limit).to(weights.dtype)

@@ -1,106 +1,138 @@
-"""Where EM begins: three ways to place the first components of a mixture; only `split` passes a gradient."""
+"""Initial mixtures for EM, placed in three ways; only `split` is differentiable.
+
+Only `spread` is equivariant under rotations and reflections of the map (up to ties in a symmetric map): `random` and
+the first cuts of `split` are fixed places of the image.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from foveate.ops.em import Points, State, match_parts, round_gaussians
+from foveate.ops.em import GaussianMixtures, Points, match_parts, round_gaussians
+from foveate.ops.memo import memo
 
 VARIANCE = 1e-3  # of a component at a random start (Farinhas et al. 2021, released code)
+SPREAD_VARIANCE = 5e-3  # of a component at a spread start: about a blob, so that ten steps of EM are enough
 
 
-def random_start(points: Points, components: int, restarts: int, generator: torch.Generator) -> State:
-    """Means drawn evenly from the picture, the same for every row: `π = 1/K`, `μ ~ U[0, 1]^d`, `Σ = 0.001 I`.
+def random_start(points: Points, components: int, restarts: int, generator: torch.Generator | None) -> GaussianMixtures:
+    """Means drawn uniformly from the image, the same for every row: `π = 1/K`, `μ ~ U[0, 1]^d`, `Σ = 0.001 I`.
 
     Returns:
-        A state (B, restarts, components). The start of the paper; three of it often miss a part of the map.
+        Mixtures (B, restarts, components). The paper's start; three of them often miss a part of the map.
     """
     B, d = points.weights.shape[0], points.positions.shape[-1]
     draws = _draw((restarts, components, d), points.weights, generator)
     return round_gaussians(draws.expand(B, restarts, components, d), VARIANCE)
 
 
-def spread_start(points: Points, components: int, restarts: int, generator: torch.Generator) -> State:
-    """Means drawn from the locations, far from each other: probability ∝ weight x squared distance to the nearest mean.
+def spread_start(points: Points, components: int, restarts: int, generator: torch.Generator | None) -> GaussianMixtures:
+    """Means at heavy locations far from each other: the next one, `μ_k`, is chosen by `w_n min_{j<k} ‖x_n − μ_j‖²`.
 
-    The seeding of k-means++ for weights: `μ_1 ~ w`, `μ_k ~ w_n min_{j<k} ‖x_n − μ_j‖²`; `π = 1/K`, `Σ = 0.001 I`. The
-    uniform numbers behind the draws are the same for every row, and locations are taken in the order of their
-    coordinates, so that neither the rest of the batch nor the order of the locations matters.
+    The seeding of k-means++ for weights. The first restart takes the location with the largest value each time; the
+    others draw locations with probabilities proportional to it. `π = 1/K`, `Σ = 0.005 I`. Locations are drawn in order
+    of falling weight, with the same uniform numbers for every row: the result depends neither on the rest of the batch,
+    nor on the orientation of the map, nor on the order of the locations.
 
     Returns:
-        A state (B, restarts, components).
+        Mixtures (B, restarts, components).
 
     Reference: Arthur and Vassilvitskii 2007.
     """
-    draws = _draw((restarts, components, 1), points.weights, generator)
     weights, axes = _sort_locations(points)
+    N = weights.shape[-1]
     nearest = torch.ones_like(weights)
     means: list[Tensor] = []
-    for u in draws.unbind(1):
-        mass = (weights * nearest).cumsum(-1)
-        # 1 - 1e-6: rounding must not carry the draw past the last location that has weight
-        drawn = (mass <= u * (1 - 1e-6) * mass[..., -1:]).sum(-1, keepdim=True).clamp(max=weights.shape[-1] - 1)
-        mean = [axis.expand(*drawn.shape[:-1], -1).gather(-1, drawn) for axis in axes]
+    for u in _draw((restarts, components, 1), points.weights, generator).unbind(1):
+        gain = weights * nearest
+        mass = gain.cumsum(-1)
+        # 1 - 1e-6: rounding must not move the draw past the last location with weight
+        drawn = (mass <= u * (1 - 1e-6) * mass[..., -1:]).sum(-1, keepdim=True).clamp(max=N - 1)
+        greedy = gain.argmax(-1, keepdim=True).expand_as(drawn)
+        chosen = torch.cat([greedy[:, :1], drawn[:, 1:]], dim=1)
+        mean = [axis.expand(*chosen.shape[:-1], -1).gather(-1, chosen) for axis in axes]
         distance2 = sum(((axis - at).square() for axis, at in zip(axes, mean, strict=True)), mass.new_zeros(()))
         nearest = torch.minimum(nearest, distance2) if means else distance2
         means.append(torch.cat(mean, dim=-1))
-    return round_gaussians(torch.stack(means, dim=2), VARIANCE)
+    return round_gaussians(torch.stack(means, dim=2), SPREAD_VARIANCE)
 
 
-def split_start(points: Points, components: int, restarts: int, generator: torch.Generator) -> State:
-    """Cut the picture into parts and match the moments of each: the start of K-MCA.
+def split_start(points: Points, components: int, restarts: int, generator: torch.Generator | None) -> GaussianMixtures:
+    """Cut the image into parts and match the moments of each: the start of K-MCA.
 
     Two components: the upper and the lower half. Four: left and right of each. Otherwise two or four parts first, then
-    the part with most weight is halved across its longer side (across its height when it is square) until there are K.
+    the heaviest part is halved across its longer side (across its height when it is square) until there are K parts.
     `π` is the weight in a part. A part without weight becomes a dead component in its middle.
 
     Returns:
-        A state (B, 1, components): the parts follow from the weights, there is nothing to draw or to restart.
+        Mixtures (B, 1, components): the parts follow from the weights, nothing is drawn, and there are no restarts.
 
     Reference: Farinhas 2021 (thesis), §6.3.1.
     """
     low, high, part = (x[:, None] for x in _cut(points, components))
     side = high - low
-    middle = State(torch.zeros_like(side[..., 0]), low + 0.5 * side, torch.diag_embed(side.square() / 12))
+    middle = GaussianMixtures(torch.zeros_like(side[..., 0]), low + 0.5 * side, torch.diag_embed(side.square() / 12))
     members = part[:, :, None] == torch.arange(components, device=part.device)[:, None]
     return match_parts(points, points.weights[:, None, None, :] * members, middle)
 
 
 def _cut(points: Points, components: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Lower and upper corners of the parts (B, K, d) and the part of every location (B, N)."""
-    B, N = points.weights.shape
-    positions = points.positions.detach().expand(B, N, -1)
-    d, row = positions.shape[-1], torch.arange(B, device=positions.device)
-    low, high = positions.new_zeros(B, components, d), positions.new_ones(B, components, d)
-    part = torch.zeros_like(points.weights, dtype=torch.long)
+    """Lower and upper corners of the parts (B, K, d) and the part of every location (B, N).
+
+    Nothing is written in place: under vmap the weights may be batched where the positions are not.
+    """
+    weights = points.weights.detach()
+    positions = points.positions.detach().expand(*weights.shape, -1)
+    d = positions.shape[-1]
+    low, part = torch.zeros_like(positions[:, :1]), torch.zeros_like(weights, dtype=torch.long)
+    high = torch.ones_like(low)
     first = [0] if components < 4 else [0, 0, 1]
     for new in range(1, components):
+        numbers = torch.arange(new, device=part.device)
         if new <= len(first):
-            cut = torch.full_like(row, first[new - 1])
+            cut = torch.full_like(part[:, 0], first[new - 1])
         else:
-            cut = torch.zeros_like(low[:, :new, 0]).scatter_add_(1, part, points.weights.detach()).argmax(1)
-        side = (high - low)[row, cut]
+            members = part[:, None] == numbers[:, None]
+            cut = torch.where(members, weights[:, None], 0.0).sum(-1).argmax(-1)
+        is_cut = (numbers == cut[:, None]).unsqueeze(-1)
+        bottom, top = (torch.where(is_cut, x, 0.0).sum(1) for x in (low, high))
+        side = top - bottom
         axis = (d - 1) - side.flip(-1).argmax(-1)
-        middle = low[row, cut, axis] + 0.5 * side[row, axis]
-        low[:, new], high[:, new] = low[row, cut], high[row, cut]
-        high[row, cut, axis] = low[row, new, axis] = middle
-        beyond = positions[row, :, axis] >= middle[:, None]
+        along = torch.arange(d, device=axis.device) == axis[:, None]
+        middle = bottom + 0.5 * side
+        low = torch.cat([low, torch.where(along, middle, bottom)[:, None]], dim=1)
+        high = torch.cat([torch.where(is_cut & along[:, None], middle[:, None], high), top[:, None]], dim=1)
+        beyond = torch.where(along[:, None], positions - middle[:, None], 0.0).sum(-1) >= 0
         part = torch.where(beyond & (part == cut[:, None]), new, part)
     return low, high, part
 
 
-def _draw(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+def _draw(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
     """Uniform numbers of the same value in every dtype; more restarts only add to them."""
+    if generator is None:
+        return _fixed_draws(shape).to(like)
     return torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device).to(like)
 
 
+@memo(maxsize=64)
+def _fixed_draws(shape: tuple[int, ...]) -> Tensor:
+    """The uniform numbers of seed 0: a constant, because torch.compile and vmap cannot create a generator."""
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
 def _sort_locations(points: Points) -> tuple[Tensor, list[Tensor]]:
-    """Weights (B, 1, N) and the coordinates along every axis, ordered by the last axis, then by the one before it."""
-    axes = points.positions.detach().unbind(-1)
-    order = torch.arange(axes[0].shape[-1], device=axes[0].device).expand_as(axes[0])
-    for axis in axes:
-        order = order.gather(-1, axis.gather(-1, order).argsort(dim=-1, stable=True))
+    """Weights (B, 1, N) by falling weight, and the coordinates along every axis (B, 1, N) in the same order.
+
+    Equal weights, as of a uniform haze, are ordered by their distance from the mean of the map, which rotates with it;
+    remaining ties (a symmetric map) by the last coordinate, then by the one before it.
+    """
     weights = points.weights.detach()
-    weights = weights.gather(-1, order.expand_as(weights))
-    return weights[:, None], [axis.gather(-1, order)[..., None, :] for axis in axes]
+    axes = [axis.expand_as(weights) for axis in points.positions.detach().unbind(-1)]
+    means = [(weights * axis).sum(-1, keepdim=True) for axis in axes]
+    distance2 = sum(((axis - at).square() for axis, at in zip(axes, means, strict=True)), weights.new_zeros(()))
+    order = torch.arange(weights.shape[-1], device=weights.device).expand_as(weights)
+    # stable sorts, by the least important key first
+    for key, descending in [*((axis, False) for axis in axes), (distance2, False), (weights, True)]:
+        order = order.gather(-1, key.gather(-1, order).argsort(dim=-1, stable=True, descending=descending))
+    return weights.gather(-1, order)[:, None], [axis.gather(-1, order)[:, None] for axis in axes]

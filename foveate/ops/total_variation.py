@@ -2,32 +2,39 @@
 
     `prox(x) = argmin_w ½‖w − x‖² + λ Σ_{i~j} |w_i − w_j|`
 
-`foveate.ops.tv_solver` iterates, polishes and certifies; here are the functions, their checks and the operator.
+`foveate.ops.tv_solver` iterates, polishes and certifies; this file holds the functions, their checks and the operator.
 """
 
 from __future__ import annotations
 
+import math
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from foveate.checks import check_floating, check_mask, check_ndim, check_number, raise_nan
+from foveate.checks import at_least_float32, check_floating, check_mask, check_ndim, check_number, raise_nan
 from foveate.errors import ShapeError
+from foveate.ops import kernels
+from foveate.ops.derivatives import needs_function
 from foveate.ops.graphs import EdgeGraph, Graph, GridGraph
-from foveate.ops.precision import at_least_float32
 from foveate.ops.tv_solver import group_mean, minimise
+
+Outputs: TypeAlias = tuple[Tensor, Tensor, Tensor]  # value, labels of the groups, gap
+_WARNED_GAP = 1e-6
 
 
 @dataclass(frozen=True)
 class TVSolution:
-    """The minimiser, how sure we are of it, and which locations it fuses.
+    """The minimiser, a certificate of its accuracy, and the locations that it fuses.
 
     Attributes:
         value: the minimiser, of the input's shape; 0 where masked.
-        gap: (...) relative duality gap, gap / max(1, ½‖x‖²), evaluated in float64: a bound on how far from the
-            minimum the objective is.
+        gap: (...) relative duality gap, gap / max(1, ½‖x‖²), evaluated in float64: an upper bound on the
+            distance of the objective from its minimum.
         groups: of the input's shape, the label of each location's fused group (its smallest location), -1 where masked.
     """
 
@@ -63,7 +70,7 @@ def solve_tv1d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> TVSo
     """
     check_floating("prox_tv1d", "x", x)
     check_ndim("prox_tv1d", "x", x, 1, "(..., N)")
-    return _solve("prox_tv1d", x, smoothness, mask, (1, x.shape[-1]))
+    return solve_tv("prox_tv1d", x, smoothness, mask)
 
 
 def prox_tv2d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> Tensor:
@@ -95,7 +102,7 @@ def solve_tv2d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> TVSo
     """
     check_floating("prox_tv2d", "x", x)
     check_ndim("prox_tv2d", "x", x, 2, "(..., H, W)")
-    return _solve("prox_tv2d", x, smoothness, mask, (x.shape[-2], x.shape[-1]), axes=2)
+    return solve_tv("prox_tv2d", x, smoothness, mask, axes=2)
 
 
 def prox_tv_graph(x: Tensor, edges: Tensor, smoothness: float, mask: Tensor | None = None) -> Tensor:
@@ -103,7 +110,7 @@ def prox_tv_graph(x: Tensor, edges: Tensor, smoothness: float, mask: Tensor | No
 
     Args:
         x: (..., N) values of the nodes; -inf counts as masked.
-        edges: (E, 2) pairs of node numbers; a pair given twice counts twice.
+        edges: (E, 2) pairs of node numbers; a pair that is listed twice counts twice.
         smoothness: λ ≥ 0.
         mask: True where a node counts; masked nodes leave the graph.
 
@@ -126,18 +133,47 @@ def solve_tv_graph(x: Tensor, edges: Tensor, smoothness: float, mask: Tensor | N
     """
     check_floating("prox_tv_graph", "x", x)
     check_ndim("prox_tv_graph", "x", x, 1, "(..., N)")
-    check_edges("prox_tv_graph", edges, x.shape[-1])
-    return _solve("prox_tv_graph", x, smoothness, mask, (1, x.shape[-1]), edges=edges)
+    return solve_tv("prox_tv_graph", x, smoothness, mask, edges=edges)
+
+
+def solve_tv(
+    where: str,
+    x: Tensor,
+    smoothness: float,
+    mask: Tensor | None,
+    *,
+    axes: int = 1,
+    edges: Tensor | None = None,
+    dim: int = -1,
+) -> TVSolution:
+    """The solution over the last axes of x: a chain for one axis, a grid for two, a graph if edges are passed.
+
+    Error messages begin with `where` and count the last axis as `dim`, the one it was before it was moved.
+    """
+    check_number(where, "smoothness", smoothness, least=0.0, advice="0 leaves the scores as they are")
+    if edges is not None:
+        check_edges(where, edges, x.shape[-1])
+    keep = x != -torch.inf
+    if mask is not None:
+        check_mask(where, mask, x.shape)
+        keep = keep & mask
+    wide = at_least_float32(x)
+    solve: Callable[..., Outputs] = _ProxTV.apply if needs_function(x) else _prox_tv
+    if kernels.is_direct(wide) and kernels.is_direct_mask(keep):
+        solve = _ProxTVDirect.apply
+    value, labels, gap = solve(wide, keep, edges, axes, float(smoothness), dim, where)
+    return TVSolution(value.to(x.dtype), gap, torch.where(keep, labels, -1))
 
 
 def check_edges(where: str, edges: Tensor, N: int) -> None:
-    """Refuse edges that are not (E, 2) whole numbers from 0 to N − 1."""
+    """Raises an error if the edges are not (E, 2) integers from 0 to N − 1."""
     if not isinstance(edges, Tensor) or edges.ndim != 2 or edges.shape[1] != 2:
         got = tuple(edges.shape) if isinstance(edges, Tensor) else type(edges).__name__
-        raise ShapeError(f"{where}: expected edges (E, 2), got {got}; give one pair of node numbers a row")
+        raise ShapeError(f"{where}: expected edges (E, 2), got {got}; pass one pair of node numbers per row")
     if edges.is_floating_point() or edges.dtype == torch.bool:
-        raise TypeError(f"{where}: expected whole numbers as edges, got {edges.dtype}; call .long() first")
-    if torch.compiler.is_compiling() or edges.numel() == 0:
+        raise TypeError(f"{where}: expected integers as edges, got {edges.dtype}; call .long() first")
+    # The values of meta tensors, fake tensors and other subclasses cannot be read.
+    if torch.compiler.is_compiling() or type(edges) is not Tensor or edges.is_meta or edges.numel() == 0:
         return
     low, high = int(edges.min()), int(edges.max())
     if low < 0 or high >= N:
@@ -147,95 +183,167 @@ def check_edges(where: str, edges: Tensor, N: int) -> None:
         )
 
 
-def _solve(
-    where: str,
-    x: Tensor,
-    smoothness: float,
-    mask: Tensor | None,
-    shape: tuple[int, int],
-    axes: int = 1,
-    edges: Tensor | None = None,
-) -> TVSolution:
-    """Check, flatten the nodes to one axis, call the operator, and give the shape back."""
-    check_number(where, "smoothness", smoothness, least=0.0, advice="0 leaves the scores as they are")
-    keep = x != -torch.inf
-    if mask is not None:
-        check_mask(where, mask, x.shape)
-        keep = keep & mask
-    wide = at_least_float32(x)
-    flat = (*x.shape[: x.ndim - axes], shape[0] * shape[1])
-    value, labels, gap = _prox_tv(wide.reshape(flat), keep.reshape(flat), edges, *shape, float(smoothness), where)
-    groups = torch.where(keep, labels.reshape(x.shape), -1)
-    return TVSolution(value.reshape(x.shape).to(x.dtype), gap, groups)
-
-
 @torch.library.custom_op("foveate::prox_tv", mutates_args=())
 def _prox_tv(
-    x: Tensor, keep: Tensor, edges: Tensor | None, H: int, W: int, smoothness: float, where: str
+    x: Tensor, keep: Tensor, edges: Tensor | None, axes: int, smoothness: float, dim: int, where: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The prox of (..., N) node values, the label of each node's group, and the relative gap of each example."""
-    N = x.shape[-1]
-    y, k = x.detach().reshape(-1, N).double(), keep.reshape(-1, N)
-    y = torch.where(k, y, 0)
-    if not bool(torch.isfinite(y.sum())):
-        _refuse(where, torch.where(keep, x, 0))
-    if y.numel() == 0:
-        return (
-            torch.zeros_like(x),
-            torch.zeros_like(x, dtype=torch.long),
-            x.new_zeros(x.shape[:-1], dtype=torch.float64),
-        )
+    """The prox over the last axes, the label of each node's group, and the relative gap of each example."""
+    native = kernels.prox_tv(x, keep, edges, axes, smoothness)
+    if native is not None:
+        return native
+    batch, nodes = x.shape[: x.ndim - axes], x.shape[x.ndim - axes :]
+    if x.numel() == 0:
+        return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.long), x.new_zeros(batch, dtype=torch.float64)
+    N = math.prod(nodes)
+    y, k = torch.where(keep, x.detach(), 0).reshape(-1, N).double(), keep.reshape(-1, N)
+    if not bool(torch.isfinite(y).all()):
+        _raise_not_finite(where, torch.where(keep, x, 0).movedim(-1, dim))
 
     def graph(dtype: torch.dtype) -> Graph:
-        return GridGraph(H, W, dtype, x.device) if edges is None else EdgeGraph(N, edges.long(), dtype)
+        if edges is not None:
+            return EdgeGraph(N, edges.long(), dtype)
+        return GridGraph(nodes[0] if axes == 2 else 1, nodes[-1], dtype, x.device)
 
-    count = k.sum(-1, keepdim=True).clamp(min=1)
-    centre = y.sum(-1, keepdim=True) / count
-    centred = torch.where(k, y - centre, 0)
-    scale = (centred.square().sum(-1, keepdim=True) / count).sqrt()
-    scale = torch.where(scale > 0, scale, 1)
-    value, labels, gap = minimise(
-        (centred / scale).T.contiguous(), k.T.contiguous(), smoothness / scale[:, 0], graph, x.dtype
-    )
-    value, labels = torch.where(k, value.T * scale + centre, 0), labels.T.contiguous()
-    gap = gap * scale[:, 0].square() / (0.5 * y.square().sum(-1)).clamp(min=1)
-    return value.to(x.dtype).reshape(x.shape), labels.reshape(x.shape), gap.reshape(x.shape[:-1])
+    problem = _Standardised.of(y, k, smoothness)
+    # Transposed: the solver wants the batch last.
+    value, labels, gap = minimise(problem.y.T.contiguous(), k.T.contiguous(), problem.smoothness, graph, x.dtype)
+    value, gap = torch.where(k, problem.undo(value.T), 0).to(x.dtype), problem.relative(gap)
+    if bool((gap > _WARNED_GAP).any()):
+        warnings.warn(f"{where}: expected a relative gap <= {_WARNED_GAP:g}, got {gap.max():.1e}", stacklevel=2)
+    return value.reshape(x.shape), labels.T.reshape(x.shape).contiguous(), gap.reshape(batch)
 
 
-def _refuse(where: str, x: Tensor) -> None:
+@dataclass(frozen=True)
+class _Standardised:
+    """Problems (B, N) shifted and scaled to mean zero and variance one, which is what the solver's constants expect.
+
+    Attributes:
+        y, smoothness: (B, N) and (B,) the standardised problems.
+        power: (B, 1) power of two by which the input was divided first, so that squares neither overflow nor underflow.
+        centre, spread: (B, 1) mean and deviation after that.
+        energy: (B,) ½‖x‖² in units of power².
+    """
+
+    y: Tensor
+    smoothness: Tensor
+    power: Tensor
+    centre: Tensor
+    spread: Tensor
+    energy: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, keep: Tensor, smoothness: float) -> _Standardised:
+        """Standardise the kept nodes of (B, N) float64 problems; the others become zero."""
+        # Scaling by a power of two is exact.
+        exponent = torch.frexp(x.abs().amax(-1, keepdim=True)).exponent
+        scaled = _shift_exponent(x, -exponent)
+        count = keep.sum(-1, keepdim=True).clamp(min=1)
+        centre = scaled.sum(-1, keepdim=True) / count
+        centred = torch.where(keep, scaled - centre, 0)
+        spread = (centred.square().sum(-1, keepdim=True) / count).sqrt()
+        spread = torch.where(spread > 0, spread, 1)
+        strength = _shift_exponent(torch.full_like(spread, smoothness), -exponent) / spread
+        # Beyond 4N all linked nodes are fused, and λ may as well be finite.
+        strength = strength.clamp(max=4.0 * x.shape[-1])[:, 0]
+        return cls(centred / spread, strength, exponent, centre, spread, 0.5 * scaled.square().sum(-1))
+
+    def undo(self, value: Tensor) -> Tensor:
+        """Values (B, N) of the standardised problems as values of the original ones."""
+        # |value| ≤ max|x| < 2^exponent in exact arithmetic; without the clamp, rounding could overflow at the top.
+        largest = 1 - torch.finfo(value.dtype).eps / 2
+        return _shift_exponent((value * self.spread + self.centre).clamp(-largest, largest), self.power)
+
+    def relative(self, gap: Tensor) -> Tensor:
+        """Gaps (B,) of the standardised problems relative to max(1, ½‖x‖²) of the original ones."""
+        one = _shift_exponent(_shift_exponent(torch.ones_like(gap), -self.power[:, 0]), -self.power[:, 0])
+        return gap * self.spread[:, 0].square() / torch.maximum(self.energy, one)
+
+
+def _shift_exponent(x: Tensor, exponent: Tensor) -> Tensor:
+    """x · 2^exponent, in two steps because 2^exponent itself may overflow; torch.ldexp does so in float32."""
+    half = exponent // 2
+    return x * torch.exp2(half.to(x.dtype)) * torch.exp2((exponent - half).to(x.dtype))
+
+
+def _raise_not_finite(where: str, x: Tensor) -> None:
     if bool(torch.isnan(x).any()):
         raise_nan(where, "scores", x)
-    if bool(torch.isinf(x).any()):
-        raise ValueError(
-            f"{where}: expected finite scores, got +inf; clip the scores, or give -inf where a location does not count"
-        )
+    raise ValueError(
+        f"{where}: expected finite scores, got +inf; clip the scores, or use -inf where a location does not count"
+    )
 
 
 @_prox_tv.register_fake
 def _(
-    x: Tensor, keep: Tensor, edges: Tensor | None, H: int, W: int, smoothness: float, where: str
+    x: Tensor, keep: Tensor, edges: Tensor | None, axes: int, smoothness: float, dim: int, where: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     like = torch.empty_like(x, memory_format=torch.contiguous_format)
-    return like, torch.empty_like(like, dtype=torch.long), x.new_empty(x.shape[:-1], dtype=torch.float64)
+    gap = x.new_empty(x.shape[: x.ndim - axes], dtype=torch.float64)
+    return like, torch.empty_like(like, dtype=torch.long), gap
 
 
-def _keep_groups(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    ctx.save_for_backward(inputs[1], output[1])
-    ctx.mark_non_differentiable(output[1], output[2])
+def _prox_examples(info: Any, in_dims: tuple[int | None, ...], x: Tensor, keep: Tensor, *rest: Any) -> Any:
+    """The operator under vmap: one more leading axis."""
 
-
-def _prox_gradient(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
-    """Jᵀg: the mean of g inside each fused group (eq. 9)."""
-    keep, labels = ctx.saved_tensors
-    return torch.where(keep, group_mean(gradient, labels), 0), None, None, None, None, None, None
-
-
-_prox_tv.register_autograd(_prox_gradient, setup_context=_keep_groups)
-
-
-@torch.library.register_vmap(_prox_tv)
-def _(info: Any, in_dims: tuple[int | None, ...], x: Tensor, keep: Tensor, *rest: Any) -> Any:
     def front(part: Tensor, dim: int | None) -> Tensor:
         return part.expand(info.batch_size, *part.shape) if dim is None else part.movedim(dim, 0)
 
     return _prox_tv(front(x, in_dims[0]), front(keep, in_dims[1]), *rest), (0, 0, 0)
+
+
+_prox_tv.register_vmap(_prox_examples)
+
+
+class _ProxTV(torch.autograd.Function):
+    """The operator with derivatives in both modes; the Jacobian is symmetric."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, keep: Tensor, edges: Tensor | None, axes: int, *options: Any) -> Outputs:
+        outputs: Outputs = _prox_tv(x, keep, edges, axes, *options)
+        return outputs
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
+        ctx.save_for_backward(inputs[1], output[1])
+        ctx.save_for_forward(inputs[1], output[1])
+        ctx.mark_non_differentiable(output[1], output[2])
+        ctx.axes = inputs[3]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
+        keep, labels = ctx.saved_tensors
+        return _jacobian_product(keep, labels, gradient, ctx.axes), None, None, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> tuple[Tensor, None, None]:
+        keep, labels = ctx.saved_tensors
+        return _jacobian_product(keep, labels, tangent, ctx.axes), None, None
+
+
+_prox_tv.register_autograd(_ProxTV.backward, setup_context=_ProxTV.setup_context)
+
+
+class _ProxTVDirect(torch.autograd.Function):
+    """The operator past torch's dispatcher, which costs more than a small problem."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, keep: Tensor, edges: Tensor | None, axes: int, smoothness: float, dim: int, where: str
+    ) -> Outputs:
+        native = kernels.prox_tv(x, keep, edges, axes, smoothness)
+        output: Outputs = _prox_tv(x, keep, edges, axes, smoothness, dim, where) if native is None else native
+        ctx.save_for_backward(keep, output[1])
+        ctx.mark_non_differentiable(output[1], output[2])
+        ctx.axes = axes
+        return output
+
+    backward = staticmethod(_ProxTV.backward)
+
+
+def _jacobian_product(keep: Tensor, labels: Tensor, direction: Tensor, axes: int) -> Tensor:
+    """J v: the mean of v inside each fused group (eq. 9)."""
+    start = direction.ndim - axes
+    means = group_mean(direction.flatten(start), labels.flatten(start)).reshape(direction.shape)
+    return torch.where(keep, means, 0)

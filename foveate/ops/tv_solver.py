@@ -1,9 +1,9 @@
-"""How the total-variation prox is found: iterate, polish, certify, for a batch of problems on one graph.
+"""The solver of the total-variation prox: iterate, polish, certify, for a batch of problems on one graph.
 
-Over-relaxed Douglas-Rachford steps (one Laplacian solve in the graph's spectral basis each) move the dual variables; an
-edge is fused where its dual is strictly inside ±λ; each fused group's value follows in closed form; the duality gap of
-that point decides in float64 whether it is the answer. The examples that fail go on iterating, the others leave the
-batch. Tensors are laid out as in `foveate.ops.graphs`: the batch is last.
+Over-relaxed Douglas-Rachford steps, each with one Laplacian solve in the graph's spectral basis, update the dual
+variables. An edge is fused where its dual is strictly inside ±λ; the value of each fused group follows in closed form;
+the duality gap at that point, evaluated in float64, decides whether it is the solution. Examples above the tolerance
+keep iterating, the others leave the batch. Tensors are laid out as in `foveate.ops.graphs`: the batch is last.
 """
 
 from __future__ import annotations
@@ -16,43 +16,55 @@ from torch import Tensor
 from foveate.ops.graphs import Graph
 
 _RELAXATION = 1.7
-_FIRST_CHECK, _NEXT_CHECK = 25, 25  # steps before a point is polished and judged, and between two such points
-_PATIENCE = 400  # steps in float32 before an example goes on in float64
-_MOST_STEPS = 100_000
-_MOST_GRADIENTS = 15
-_TOLERANCE = {torch.float32: 2e-11, torch.float64: 2e-13}  # relative gap at which an example is done
-_TIE = 1e-11  # neighbours closer than this, in units of the input's deviation, are equal
+_FIRST_CHECK, _NEXT_CHECK = 25, 25  # steps before the first polished and certified point, and between two of them
+_FLOAT32_STEPS = 400  # steps in float32 before an example continues in float64
+_MAX_STEPS = 100_000
+_MAX_CG_STEPS = 15
+_TOLERANCE = {torch.float32: 2e-11, torch.float64: 2e-13}  # relative gap at which an example is solved
+_TIE = 1e-11  # neighbours closer than this, in units of the input's standard deviation, are equal
 
 
 def minimise(
     y: Tensor, keep: Tensor, smoothness: Tensor, graph: Callable[[torch.dtype], Graph], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Iterate, polish, certify, for (N, B) float64 problems of unit variance with one smoothness (B,) each."""
-    judge, tolerance = graph(torch.float64), _TOLERANCE[dtype] * 0.5 * keep.sum(0)
-    state = State.start(y, keep, smoothness, graph(dtype), dtype)
+    """Minimisers of (N, B) float64 problems of unit variance with one smoothness (B,) each.
+
+    Args:
+        y: (N, B) values of the nodes, 0 where masked.
+        keep: (N, B) True where a node counts.
+        smoothness: (B,) λ of each problem.
+        graph: makes the graph in a given dtype.
+        dtype: in which the iteration starts; the polish and the certificate are always in float64.
+
+    Returns:
+        the minimisers (N, B), the label (N, B) of each node's fused group, and the duality gaps (B,).
+    """
+    exact, tolerance = graph(torch.float64), _TOLERANCE[dtype] * 0.5 * keep.sum(0)
+    state = DouglasRachford.start(y, keep, smoothness, graph(dtype), dtype)
     linked, value = state.bound > 0, y.clone()
     gap, left = torch.full_like(smoothness, torch.inf), torch.arange(y.shape[-1], device=y.device)
     done, check = 0, _FIRST_CHECK
     while True:
         state.iterate(check - done)
         done = check
-        w, g = polish(judge, state, tolerance[left])
+        w, g = polish(exact, state, tolerance[left])
+        # The gap does not fall monotonically, so the best point so far is kept.
         better = g < gap[left]
         value[:, left[better]], gap[left[better]] = w.reshape(-1, len(left))[:, better], g[better]
         unsure = ~(g <= tolerance[left])
-        if done > _MOST_STEPS or not bool(unsure.any()):
+        if done > _MAX_STEPS or not bool(unsure.any()):
             break
         state.retune()
         state, left = state.select(unsure.nonzero()[:, 0]), left[unsure]
-        if done > _PATIENCE and state.dtype != torch.float64:
-            state.widen(judge)
+        if done > _FLOAT32_STEPS and state.dtype != torch.float64:
+            state.promote(exact)
         check = done + max(_NEXT_CHECK, done // 3)
-    slope = judge.difference(value.reshape(*judge.nodes, -1))
-    return value, judge.parts(linked & (slope.abs() <= _TIE)), gap
+    slope = exact.difference(value.reshape(*exact.nodes, -1))
+    return value, exact.components(linked & (slope.abs() <= _TIE)), gap
 
 
-class State:
-    """Douglas-Rachford on the dual: `drive` is the point before clipping to ±λ, `dual` the clipped one."""
+class DouglasRachford:
+    """State of the iteration on the dual: `drive` is the point before clipping to ±λ, `dual` the clipped one."""
 
     def __init__(self, graph: Graph, y: Tensor, bound: Tensor, strength: Tensor, drive: Tensor, dual: Tensor) -> None:
         self.graph, self.y, self.bound, self.strength, self.drive, self.dual = graph, y, bound, strength, drive, dual
@@ -66,8 +78,8 @@ class State:
         self._damping = self.graph.damping(self._gain)
 
     @classmethod
-    def start(cls, y: Tensor, keep: Tensor, smoothness: Tensor, graph: Graph, dtype: torch.dtype) -> State:
-        """Edges that touch a masked node get the bound 0; rough inputs and small λ get a small step strength."""
+    def start(cls, y: Tensor, keep: Tensor, smoothness: Tensor, graph: Graph, dtype: torch.dtype) -> DouglasRachford:
+        """Start at zero, with bound 0 on edges of masked nodes, and a step strength that grows with λ."""
         y, keep = y.reshape(*graph.nodes, -1), keep.reshape(*graph.nodes, -1)
         real = graph.joins(keep)
         steps = _total((graph.difference(y) * real).abs()) / _total(real).clamp(min=1)
@@ -81,57 +93,59 @@ class State:
         for step in range(steps):
             pull = self.graph.divergence(torch.sub(drive, dual, alpha=2)).add_(self._target)
             slope = self.graph.difference(self.graph.smooth(pull, self._damping))
-            if step == steps - 1:
+            if step == steps - 1:  # the residuals of the last step, for `retune`; before mul_ overwrites the slope
                 self._slack, self._slope = drive - dual, slope.clone()
             drive = slope.mul_(gain).add_(drive, alpha=1 - _RELAXATION).add_(dual, alpha=_RELAXATION)
             dual = torch.clamp(drive, -self.limit, self.limit)
         self.drive, self.dual = drive, dual
 
     def retune(self) -> None:
-        """Balance the two residuals: a step strength far from right costs many steps."""
+        """Balance the primal and the dual residual: far from balance, the iteration takes many more steps."""
         slack = self.drive - self.dual
         primal = _total((self._slope - slack / self._gain).square())
         moved = _total(self.graph.divergence(slack - self._slack).square())
         ratio = (primal / moved.clamp(min=1e-30)).pow(0.25).clamp(0.2, 5)
         ratio = torch.where((ratio > 2) | (ratio < 0.5), ratio, 1)
         self.strength = self.strength * ratio
+        # The slack is in units of the strength; rescaled, it stands for the same primal point.
         self.drive = self.dual + slack * ratio
 
-    def select(self, rows: Tensor) -> State:
-        """The examples that go on."""
+    def select(self, rows: Tensor) -> DouglasRachford:
+        """The given examples of the batch."""
         parts = (self.y, self.bound, self.strength, self.drive, self.dual)
-        return State(self.graph, *(part.index_select(-1, rows) for part in parts))
+        return DouglasRachford(self.graph, *(part.index_select(-1, rows) for part in parts))
 
     def restart(self, rows: Tensor, dual: Tensor) -> None:
-        """Go on from a better dual point, with the same slack."""
+        """Continue the given examples from a better dual point, with the same slack."""
         dual = dual.to(self.dtype)
         self.drive[..., rows] += dual - self.dual[..., rows]
         self.dual[..., rows] = dual
 
-    def widen(self, graph: Graph) -> None:
-        """Go on in float64."""
+    def promote(self, graph: Graph) -> None:
+        """Continue in float64."""
         self.graph, self.drive, self.dual = graph, self.drive.double(), self.dual.double()
         self._prepare()
 
 
 def _total(x: Tensor) -> Tensor:
-    """Sum over everything but the batch, which is last."""
+    """Sum over all axes but the last, the batch."""
     return x.reshape(-1, x.shape[-1]).sum(0)
 
 
-def polish(graph: Graph, state: State, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+def polish(graph: Graph, state: DouglasRachford, tolerance: Tensor) -> tuple[Tensor, Tensor]:
     """Each group's value in closed form (eq. 8), and the duality gap of that point, in float64."""
     y, bound = state.y, state.bound
+    # A dual at its float32 limit is at the float64 bound, not a rounding error inside it.
     dual = torch.where(state.dual.abs() >= state.limit, bound.copysign(state.dual), state.dual.double())
     fused = dual.abs() < bound
     pulled = y - graph.divergence(torch.where(fused, 0, dual))
-    w = group_mean(pulled.reshape(-1, y.shape[-1]), graph.parts(fused), dim=0).reshape(y.shape)
+    w = group_mean(pulled.reshape(-1, y.shape[-1]), graph.components(fused), dim=0).reshape(y.shape)
     short, wrong = gaps(graph, y, w, dual, bound)
-    # Signs that contradict the values mean wrong groups; otherwise only the flow inside the groups is unfinished.
+    # A dual whose sign contradicts the values means wrong groups; otherwise only the flow inside them is unfinished.
     weak = ((short > tolerance) & (wrong <= tolerance)).nonzero()[:, 0]
     if len(weak):
         y, w_, dual, fused, bound = (part.index_select(-1, weak) for part in (y, w, dual, fused, bound))
-        dual = dual + _carry(graph, fused, y - w_ - graph.divergence(dual), tolerance[weak])
+        dual = dual + _route(graph, fused, y - w_ - graph.divergence(dual), tolerance[weak])
         dual = torch.clamp(dual, -bound, bound)
         short[weak], wrong[weak] = gaps(graph, y, w_, dual, bound)
         state.restart(weak, dual)
@@ -145,9 +159,9 @@ def gaps(graph: Graph, y: Tensor, w: Tensor, dual: Tensor, bound: Tensor) -> tup
     return 0.5 * _total(short.square()), _total(bound * slope.abs() - dual * slope)
 
 
-def _carry(graph: Graph, joined: Tensor, surplus: Tensor, enough: Tensor) -> Tensor:
+def _route(graph: Graph, joined: Tensor, surplus: Tensor, enough: Tensor) -> Tensor:
     """A flow along the joined edges with Dᵀu = surplus: exact on a chain, else by conjugate gradients."""
-    flow = graph.carry(surplus)
+    flow = graph.route(surplus)
     if flow is not None:
         return flow * joined
     joined = joined.to(surplus.dtype)
@@ -155,7 +169,7 @@ def _carry(graph: Graph, joined: Tensor, surplus: Tensor, enough: Tensor) -> Ten
     residual = direction = surplus
     size = _total(residual.square())
     going = size > enough
-    for _ in range(_MOST_GRADIENTS):
+    for _ in range(_MAX_CG_STEPS):
         slope = graph.difference(direction).mul_(joined)
         step = torch.where(going, size / _total(slope.square()), 0)
         flow.addcmul_(slope, step)

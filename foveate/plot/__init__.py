@@ -1,7 +1,7 @@
-"""Pictures of attention. Every function returns a matplotlib figure; matplotlib is imported when one is drawn."""
+"""Plots of attention. Every function returns a matplotlib figure; matplotlib is imported on the first call."""
 
+from foveate.plot.figures import compare, show, strip
 from foveate.plot.lines import profiles
-from foveate.plot.pictures import compare, show, strip
-from foveate.plot.text import words
+from foveate.plot.words import words
 
 __all__ = ["compare", "profiles", "show", "strip", "words"]

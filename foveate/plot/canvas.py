@@ -1,4 +1,4 @@
-"""The picture below and the colours above: what every drawing shares. The picture is the unit square, y down."""
+"""What all plots share: panels, the image below, the colours above. The image is the unit square, y pointing down."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 PANEL = 2.3  # inches
 INK, PAPER = "#10131a", "white"
 SMALL, USUAL = 7, 9  # points
-WIDTH = 34  # letters of a title in one line
+UNIT = "attention relative to uniform"  # 1 is the value of attention without any preference
+WIDTH = 34  # characters per line of a title
 
 
 def read_image(where: str, image: Any) -> np.ndarray | None:
-    """A picture as (h, w, 3) floats from 0 to 1, or None.
+    """An image as floats (h, w, 3) from 0 to 1; None stays None.
 
     Args:
-        where: name of the caller, for errors.
-        image: (h, w), (h, w, 3) or (h, w, 4) bytes, or floats from 0 to 1, as an array, tensor or PIL picture.
+        where: name of the caller, for messages.
+        image: (h, w), (h, w, 3) or (h, w, 4), as uint8 or as floats from 0 to 1; an array, tensor or PIL image.
 
     >>> read_image("example", np.zeros((4, 5), dtype=np.uint8)).shape
     (4, 5, 3)
@@ -40,21 +41,21 @@ def read_image(where: str, image: Any) -> np.ndarray | None:
         pixels = np.repeat(pixels[..., None], 3, axis=-1)
     if pixels.ndim != 3 or pixels.shape[-1] not in (3, 4) or 0 in pixels.shape:
         raise ShapeError(
-            f"{where}: expected a picture (h, w), (h, w, 3) or (h, w, 4), got {pixels.shape}; "
+            f"{where}: expected an image (h, w), (h, w, 3) or (h, w, 4), got {pixels.shape}; "
             "put the channels last, for instance with permute(1, 2, 0)"
         )
     whole = pixels.dtype == np.uint8
     pixels = pixels[..., :3].astype(np.float64) / (255 if whole else 1)
     if not (pixels.min() >= 0 and pixels.max() <= 1):
         raise ValueError(
-            f"{where}: expected bytes or floats from 0 to 1, got floats from {pixels.min():.3g} to {pixels.max():.3g}; "
-            "undo the normalisation of the encoder first"
+            f"{where}: expected uint8 or floats from 0 to 1, got floats from {pixels.min():.3g} to {pixels.max():.3g}; "
+            "undo the normalisation for the encoder first"
         )
     return pixels
 
 
 def make_panels(count: int, columns: int, image: np.ndarray | None) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` axes, at most `columns` in a row, in the shape of the picture."""
+    """A figure with `count` axes, at most `columns` per row, with the aspect ratio of the image."""
     from matplotlib.figure import Figure
 
     columns = min(count, columns)
@@ -68,8 +69,8 @@ def make_panels(count: int, columns: int, image: np.ndarray | None) -> tuple[Fig
     return figure, panels[:count]
 
 
-def lay_picture(axes: Axes, image: np.ndarray | None, pale: bool) -> None:
-    """Draw the picture over the unit square; `pale`: in light greys, so that the colours above it can be read."""
+def draw_image(axes: Axes, image: np.ndarray | None, pale: bool) -> None:
+    """Draw the image over the unit square; if `pale`, in light greys, so that the colours above it can be read."""
     ratio = 1.0 if image is None else image.shape[0] / image.shape[1]
     if image is not None:
         shown = image
@@ -83,7 +84,7 @@ def lay_picture(axes: Axes, image: np.ndarray | None, pale: bool) -> None:
 
 @lru_cache(maxsize=1)
 def heat_colours() -> ListedColormap:
-    """From nothing over yellow and orange to dark purple: ever darker, so that it survives grey printing."""
+    """From transparent over yellow and orange to dark purple, ever darker, so that it survives printing in grey."""
     import matplotlib
     from matplotlib.colors import ListedColormap
 
@@ -94,14 +95,14 @@ def heat_colours() -> ListedColormap:
 
 
 def heat_scale(top: float, power: float = 0.5) -> PowerNorm:
-    """From 0 to `top`, by square roots unless told: faint attention stays visible beside a sharp peak."""
+    """A scale from 0 to `top`; the default square root keeps faint attention visible next to a sharp peak."""
     from matplotlib.colors import PowerNorm
 
     return PowerNorm(power, vmin=0, vmax=max(top, 1e-9))
 
 
 def add_scale(figure: Figure, panels: list[Axes], scale: PowerNorm) -> None:
-    """The colour bar that all the panels share."""
+    """Add the colour bar that all panels share."""
     from matplotlib.cm import ScalarMappable
 
     bar = figure.colorbar(ScalarMappable(scale, heat_colours()), ax=panels, fraction=0.046, pad=0.02, aspect=28)
@@ -110,19 +111,19 @@ def add_scale(figure: Figure, panels: list[Axes], scale: PowerNorm) -> None:
     bar.set_ticks([*ticks, *(t for t in (top / 4, top) if t > 2 or top < 1.5)])
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.2g}" if value < 10 else f"{value:.0f}")
     bar.ax.tick_params(labelsize=SMALL)
-    bar.set_label("times the even share", fontsize=SMALL)
+    bar.set_label(UNIT, fontsize=SMALL)
     bar.outline.set_linewidth(0.5)
 
 
-def cased(width: float = 1.2) -> list[Any]:
-    """Path effects that put light paper around dark ink, so that a line shows on any picture."""
+def outlined(width: float = 1.2) -> list[Any]:
+    """Path effects that draw a light outline around a dark line, so that it is visible on any image."""
     from matplotlib.patheffects import Normal, Stroke
 
     return [Stroke(linewidth=width + 1.6, foreground=PAPER, alpha=0.85), Normal()]
 
 
 def set_title(axes: Axes, title: str | None, below: str = "") -> None:
-    """A title and, in smaller letters, the numbers under it."""
+    """Set the title above a panel and, in a smaller font, the text below it."""
     if title:
         axes.set_title(fill(title, WIDTH), fontsize=USUAL, color=INK, pad=4, parse_math=False)
     if below:

@@ -1,4 +1,4 @@
-"""What is laid over the picture: maps, contours, components, regions, boxes."""
+"""The layers over the image: maps, contours, components, regions, boxes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch.nn.functional import interpolate
 
 from foveate.ops.density import Density, Ellipses
 from foveate.ops.grid import cell_centres
-from foveate.plot.canvas import INK, PAPER, SMALL, cased, heat_colours
-from foveate.plot.looks import is_several, is_sparse
+from foveate.plot.canvas import INK, PAPER, SMALL, heat_colours, outlined
+from foveate.plot.heat import has_bounded_support, has_several_components
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import PowerNorm
 
-SHARES = (0.95, 0.75, 0.5, 0.25)  # of the mass inside the contours
-SMOOTH = 256
+FRACTIONS = (0.95, 0.75, 0.5, 0.25)  # of the mass inside the contours
+SMOOTH = 256  # points per axis of a smooth map
 THICK, THIN, CELLS = 2.4, 0.9, 1.7  # points: edge of a density, contours, edge of a map
 RING = "#0072b2"
 WHOLE = (0, 1, 1, 0)
-LABELS = 4  # boxes that carry their weight
+LABELS = 4  # boxes that are labelled with their weight
 
 
 def draw_heat(axes: Axes, shown: Tensor, scale: PowerNorm, *, cells: bool, edge: bool) -> None:
-    """A map (H, W) in colours, smooth or cell by cell; `edge`: a thick line where the attention ends."""
+    """Draw a map (H, W) in colours, smooth or cell by cell; if `edge`, with a thick line around its support."""
     values = shown if cells else smooth(shown)
     axes.imshow(
         values.numpy(),
@@ -44,7 +44,7 @@ def draw_heat(axes: Axes, shown: Tensor, scale: PowerNorm, *, cells: bool, edge:
 
 
 def smooth(shown: Tensor) -> Tensor:
-    """The map on about SMOOTH points an axis, interpolated between the cell centres and still zero where it was zero.
+    """The map on about SMOOTH points per axis, interpolated between cell centres and still zero where it was zero.
 
     >>> smooth(torch.tensor([[0.0, 1.0]])).shape
     torch.Size([256, 256])
@@ -56,7 +56,7 @@ def smooth(shown: Tensor) -> Tensor:
 
 
 def edge_lines(inside: np.ndarray) -> list[list[tuple[float, float]]]:
-    """The edges between the cells of a region (H, W) and the others, as pairs of ends in the unit square.
+    """The edges between the cells of a region (H, W) and the other cells, as pairs of points in the unit square.
 
     >>> edge_lines(np.array([[True, False]]))
     [[(0.0, 0.0), (0.5, 0.0)], [(0.0, 1.0), (0.5, 1.0)], [(0.0, 0.0), (0.0, 1.0)], [(0.5, 0.0), (0.5, 1.0)]]
@@ -72,24 +72,24 @@ def edge_lines(inside: np.ndarray) -> list[list[tuple[float, float]]]:
 
 
 def draw_edges(axes: Axes, inside: np.ndarray) -> None:
-    """A thick line around the cells of a region (H, W), along their edges."""
+    """Draw a thick line around the cells of a region (H, W), along their edges."""
     from matplotlib.collections import LineCollection
 
     drawn = LineCollection(edge_lines(inside), colors=INK, linewidths=CELLS, capstyle="projecting", zorder=3)
-    drawn.set_path_effects(cased(CELLS))
+    drawn.set_path_effects(outlined(CELLS))
     axes.add_collection(drawn)
 
 
 def draw_region(axes: Axes, region: np.ndarray) -> None:
-    """A dashed line around a region (h, w)."""
+    """Draw a dashed line around a region (h, w)."""
     h, w = region.shape
     x, y = (np.arange(-1, w + 1) + 0.5) / w, (np.arange(-1, h + 1) + 0.5) / h
     lines = axes.contour(x, y, np.pad(region, 1).astype(float), levels=[0.5], colors=INK, zorder=3)
-    lines.set(linewidths=1.3, linestyles=[(0, (2, 1.2))], path_effects=cased(1.3))
+    lines.set(linewidths=1.3, linestyles=[(0, (2, 1.2))], path_effects=outlined(1.3))
 
 
 def draw_density(axes: Axes, density: Density, values: Tensor) -> None:
-    """Contours that hold 25, 50, 75 and 95 % of the mass, the edge of the support thick, means and components.
+    """Draw contours around 25, 50, 75 and 95 % of the mass, a thick one around the support, means and components.
 
     `values` (P, P) are the density at the centres of P x P cells, up to a factor.
     """
@@ -98,16 +98,16 @@ def draw_density(axes: Axes, density: Density, values: Tensor) -> None:
     levels = np.unique(contour_levels(values))
     if len(levels) and float(values.max()) > levels[0]:
         lines = axes.contour(x.numpy(), y.numpy(), values.numpy(), levels=levels, colors=INK, linewidths=THIN, zorder=3)
-        lines.set_path_effects(cased(THIN))
-    if is_sparse(density):
+        lines.set_path_effects(outlined(THIN))
+    if has_bounded_support(density):
         inside = _inside(density.ellipses(1), points).reshape(values.shape)
         edge = axes.contour(x.numpy(), y.numpy(), inside.numpy(), levels=[0], colors=INK, linewidths=THICK, zorder=3)
-        edge.set_path_effects(cased(THICK))
+        edge.set_path_effects(outlined(THICK))
     draw_components(axes, density)
 
 
 def contour_levels(values: Tensor) -> list[float]:
-    """Heights whose contours hold the shares SHARES of the mass inside the picture.
+    """The heights whose contours contain FRACTIONS of the mass inside the image.
 
     >>> [round(level, 2) for level in contour_levels(torch.arange(100.0).reshape(10, 10) / 99)]
     [0.22, 0.51, 0.71, 0.87]
@@ -116,20 +116,23 @@ def contour_levels(values: Tensor) -> list[float]:
     total = high.sum()
     if not bool(total > 0):
         return []
+    # The superlevel set with the mass `fraction` ends where the sorted values have summed up to it.
     held = high.cumsum(0) / total
-    return [float(high[int((held < share).sum())]) for share in SHARES]
+    return [float(high[int((held < fraction).sum())]) for fraction in FRACTIONS]
 
 
 def draw_components(axes: Axes, density: Density) -> None:
-    """The mean of every component and, where there are several, an ellipse around half of its mass and its weight."""
+    """Mark the mean of every component; of several, also draw an ellipse around half of the mass, and the weight."""
     from matplotlib.patches import Ellipse
 
     each = density.ellipses(0.5)
-    several = is_several(density)
+    several = has_several_components(density)
     for centre, radii, angle, weight in zip(*(x.tolist() for x in _parts(each)), strict=True):
         if weight <= 0:
             continue
-        axes.plot(*centre, marker="+", color=INK, markersize=7, markeredgewidth=1.4, path_effects=cased(1.4), zorder=4)
+        axes.plot(
+            *centre, marker="+", color=INK, markersize=7, markeredgewidth=1.4, path_effects=outlined(1.4), zorder=4
+        )
         if not several:
             continue
         size = (2 * radii[0], 2 * radii[1])
@@ -137,11 +140,11 @@ def draw_components(axes: Axes, density: Density) -> None:
         ring.set(linestyle=(0, (2.2, 1.1)))
         axes.add_patch(ring)
         label = axes.annotate(f"{weight:.2f}", centre, (4, 3), textcoords="offset points", fontsize=SMALL, color=INK)
-        label.set(path_effects=cased(0.6), zorder=5, annotation_clip=True)
+        label.set(path_effects=outlined(0.6), zorder=5, annotation_clip=True)
 
 
 def draw_boxes(axes: Axes, boxes: Tensor, weights: Tensor, scale: PowerNorm) -> None:
-    """Regions as boxes (N, 4) in fractions of the picture, filled and lined by weight; the heaviest carry it."""
+    """Draw regions as boxes (N, 4) in fractions of the image, coloured by weight; the heaviest are labelled with it."""
     from matplotlib.patches import Rectangle
 
     order = weights.argsort(stable=True).tolist()
@@ -153,7 +156,7 @@ def draw_boxes(axes: Axes, boxes: Tensor, weights: Tensor, scale: PowerNorm) -> 
         width = 0.5 + 2 * weight / most
         fill = Rectangle((x0, y0), x1 - x0, y1 - y0, facecolor=(*colour, 0.6 * alpha), linewidth=0, zorder=1)
         line = Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor=INK, linewidth=width, zorder=2)
-        line.set_path_effects(cased(width))
+        line.set_path_effects(outlined(width))
         axes.add_patch(fill)
         axes.add_patch(line)
         if weight > 0 and rank >= len(order) - LABELS:
@@ -166,11 +169,15 @@ def _parts(each: Ellipses) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _inside(each: Ellipses, points: Tensor) -> Tensor:
-    """`max_k 1 − |u_k|²` at the points, above 0 inside; u_k the coordinates in which ellipse k is the unit circle."""
+    """`max_k 1 − |u_k|²` at points (P, 2), positive inside of the ellipses.
+
+    u_k are the coordinates in which ellipse k is the unit circle: shifted to its centre, rotated by its angle, divided
+    by its radii.
+    """
     centre, radii, angle, weight = (x.double() for x in _parts(each))
     away = points[:, None] - centre
     cos, sin = angle.cos(), angle.sin()
     along = (away[..., 0] * cos + away[..., 1] * sin) / radii[:, 0]
     beside = (away[..., 1] * cos - away[..., 0] * sin) / radii[:, 1]
-    room = torch.where(weight > 0, 1 - along.square() - beside.square(), -torch.inf)
-    return room.amax(-1).clamp(min=-10)
+    inside = torch.where(weight > 0, 1 - along.square() - beside.square(), -torch.inf)
+    return inside.amax(-1).clamp(min=-10)  # contours cannot interpolate infinities

@@ -1,4 +1,4 @@
-"""Curves of trainings: the loss of every run and the number that should become large."""
+"""Training curves: the loss of every run and its objective."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def draw_curves(runs: Sequence[ReportRun]) -> Figure | None:
-    """The loss in training and the objective on the validation split over the steps, every seed a line.
+    """Training loss and validation objective over the steps, one line per seed.
 
-    Runs without a log have no line on the left; None when no run has one.
+    Runs without a log have no line on the left; returns None if no run has one.
     """
     if not any(log for run in runs for log in run.logs):
         return None
@@ -27,25 +27,25 @@ def draw_curves(runs: Sequence[ReportRun]) -> Figure | None:
     figure = Figure(figsize=(9.2, 3.3), layout="constrained", facecolor=PAPER)
     left, right = figure.subplots(1, 2)
     objective = runs[0].opened[1].objective
-    told = measure_of(objective)
+    measure = measure_of(objective, runs[0].shown)
     for number, run in enumerate(runs):
-        dash = (number + number // len(COLOURS)) % len(DASHES)  # more runs than colours: another pair of both
+        dash = (number + number // len(COLOURS)) % len(DASHES)  # more runs than colours: vary both
         style = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[dash], "linewidth": 1.5}
         for seed, (log, history) in enumerate(zip(run.logs, run.histories, strict=True)):
             label = {"label": run.name} if seed == 0 else {}
             lines = [line for line in log if line["event"] == "train" and line["loss"] is not None]
             left.plot([line["step"] for line in lines], [line["loss"] for line in lines], **style)
-            points = [(e.step, told.factor * e.metrics[objective]) for e in history.evaluations]
+            points = [(e.step, measure.factor * e.metrics[objective]) for e in history.evaluations]
             right.plot(*zip(*points, strict=True), marker="o", markersize=4, **style, **label)
-    _dress(left, "loss in training", "")
-    _dress(right, f"{told.label} on val", told.unit)
+    _style(left, "training loss", "")
+    _style(right, f"{measure.label} on val", measure.unit)
     figure.legend(
         *right.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=SMALL, frameon=False
     )
     return figure
 
 
-def _dress(axes: Axes, title: str, unit: str) -> None:
+def _style(axes: Axes, title: str, unit: str) -> None:
     axes.set_title(title, fontsize=USUAL, color=INK, parse_math=False)
     settings: dict[str, Any] = {"fontsize": SMALL, "color": INK}
     axes.set_xlabel("step", **settings)

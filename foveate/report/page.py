@@ -1,4 +1,4 @@
-"""HTML by hand: every string that goes in is escaped, every picture is inside the page, nothing is fetched."""
+"""HTML of the report: every string is escaped, every image is embedded, nothing is fetched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# no script, no font, no host: a browser that is asked to fetch anything refuses
+# No script, no font, no other host: browsers block everything else.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 STYLE = """
 :root { color-scheme: light dark; --ink: #10131a; --soft: #5a6472; --paper: #fff; --card: #f5f6f8; --line: #d9dce1;
@@ -28,7 +28,7 @@ th, td { padding: .32rem .7rem; border-bottom: 1px solid var(--line); text-align
 th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 15rem; }
 thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
 td.best { font-weight: 700; color: var(--mark); }
-td.rival, th.rival { color: var(--soft); } small { color: var(--soft); }
+td.baseline, th.baseline { color: var(--soft); } small { color: var(--soft); }
 img { display: block; max-width: 100%; height: auto; background: #fff; border: 1px solid var(--line);
   border-radius: 6px; padding: .4rem; margin: .3rem 0 0; }
 code { font: .92em ui-monospace, "DejaVu Sans Mono", Consolas, monospace; }
@@ -39,7 +39,7 @@ summary { cursor: pointer; font-weight: 600; margin: 1.2rem 0 .5rem; }
 
 
 def html_page(title: str, parts: Iterable[str]) -> str:
-    """A whole page of parts that are HTML already.
+    """A whole page from parts that are already HTML.
 
     >>> "&lt;b&gt;" in html_page("<b>", [])
     True
@@ -55,7 +55,7 @@ def html_page(title: str, parts: Iterable[str]) -> str:
 
 
 def html_text(tag: str, text: str, kind: str = "") -> str:
-    """An element with a text, escaped.
+    """An element with escaped text.
 
     >>> html_text("p", "a < b", "soft")
     '<p class="soft">a &lt; b</p>'
@@ -74,13 +74,13 @@ def html_cell(tag: str, text: str, kind: str = "", note: str = "") -> str:
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are HTML already; it scrolls by itself where it is too wide for the page."""
+    """A table from cells that are already HTML; it scrolls if it is too wide for the page."""
     body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{"".join(head)}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
 
 
 def html_figure(figure: Figure, alt: str, dpi: int = 110) -> str:
-    """A matplotlib figure inside the page.
+    """A matplotlib figure embedded in the page.
 
     >>> from matplotlib.figure import Figure
     >>> html_figure(Figure(figsize=(1, 1)), 'a "map"').startswith('<img alt="a &quot;map&quot;" src="data:image/png;')
@@ -92,12 +92,12 @@ def html_figure(figure: Figure, alt: str, dpi: int = 110) -> str:
 
 
 def data_uri(png: bytes) -> str:
-    """A PNG as an address that holds all of it."""
+    """A PNG as a data URI."""
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def html_commands(commands: Iterable[tuple[str, str]]) -> str:
-    """What one can do, and the line that does it."""
+    """Commands, each with its purpose."""
     return "\n".join(f"{html_text('p', about)}<pre><code>{escape(line)}</code></pre>" for about, line in commands)
 
 

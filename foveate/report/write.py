@@ -1,4 +1,4 @@
-"""Write the report of runs."""
+"""The report of runs as one HTML page."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from statistics import mean
 
 from tqdm import tqdm
 
-from foveate.data.writing import appearing
+from foveate import hub
 from foveate.errors import DataError
+from foveate.io import atomic_write
 from foveate.report.curves import draw_curves
-from foveate.report.measures import STEP_TIME, measure_of, split_rivals
+from foveate.report.measures import STEP_TIME, measure_of, split_baselines
 from foveate.report.page import html_cell, html_commands, html_figure, html_page, html_table, html_text
 from foveate.report.runs import ReportRun
-from foveate.report.table import headlines
-from foveate.report.tasks import SECTIONS
+from foveate.report.short_table import headlines
 
 REPORT = "report.html"
 
 
 def write_report(
-    folder: Path,
+    directory: Path,
     title: str,
     runs: Sequence[ReportRun],
     *,
@@ -33,23 +33,23 @@ def write_report(
     commands: Sequence[tuple[str, str]] = (),
     progress: bool = False,
 ) -> Path:
-    """Write `report.html`: a table of the runs, their curves, the same examples for all of them, how to go on.
+    """Write `report.html`: a table of the runs, their curves, the same examples for all of them, and what to do next.
 
-    The page is one file that fetches nothing: styles and pictures are inside it.
+    The page is one self-contained file: styles and images are inside it.
 
     Args:
-        folder: to write it into, made when absent.
+        directory: to write to; created if needed.
         title: of the page.
         runs: of one task, on the same data.
         about: what was done, in a sentence or two.
-        data: folder of the data, None for embedded data.
-        split: the examples are of; the numbers are those of the runs.
-        examples: how many, for tasks that have a row in `SECTIONS`; 0 for none.
-        commands: what to do next, before what is offered for each run anyway, as (what it does, command).
-        progress: draw a bar while examples are drawn.
+        data: directory of the data, None for embedded data.
+        split: of the examples; the metrics are those of the runs.
+        examples: number of examples to draw; 0 for none.
+        commands: what to do next, as pairs of purpose and command; shown before the commands of the task.
+        progress: show a progress bar while examples are drawn.
 
     Returns:
-        the file. No runs, runs of several tasks and a run that was never evaluated raise DataError.
+        the file. Raises DataError for no runs, for runs of several tasks and for a run that was never evaluated.
     """
     tasks = sorted({run.opened[0].task for run in runs})
     if len(tasks) != 1:
@@ -59,12 +59,12 @@ def write_report(
     curves = draw_curves(runs)
     if curves is not None:
         parts += [html_text("h2", "Curves"), html_figure(curves, "loss and validation over the steps of every run")]
-    parts += _examples(runs, tasks[0], data, split, examples, progress)
-    parts += [html_text("h2", "How to go on"), html_commands([*commands, *_commands(runs, tasks[0])])]
-    path = Path(folder) / REPORT
+    parts += _examples(runs, data, split, examples, progress)
+    parts += [html_text("h2", "What to do next"), html_commands([*commands, *_commands(runs)])]
+    path = Path(directory) / REPORT
     path.parent.mkdir(parents=True, exist_ok=True)
-    with appearing(path) as aside:
-        aside.write_text(html_page(title, filter(None, parts)), encoding="utf-8")
+    with atomic_write(path) as temporary:
+        temporary.write_text(html_page(title, filter(None, parts)), encoding="utf-8")
     return path
 
 
@@ -73,84 +73,83 @@ def _made(runs: Sequence[ReportRun]) -> str:
     recipe, environment = runs[0].opened[0], runs[0].environment()
     versions = environment.get("versions", {})
     known = [f"{name} {versions[name]}" for name in ("foveate", "torch", "python") if versions.get(name)]
-    seeds = max(len(run.folders) for run in runs)
+    seeds = max(len(run.directories) for run in runs)
     return ", ".join([f"recipe {recipe.name}", f"{seeds} seed{'s' if seeds > 1 else ''}", "split val", *known])
 
 
 def _tables(runs: Sequence[ReportRun]) -> Iterator[str]:
-    """The numbers that matter most, and all of them folded away."""
+    """The headlines, and all other metrics folded away."""
     names = list(dict.fromkeys([STEP_TIME, *(name for run in runs for each in run.numbers() for name in each)]))
-    own, rivals = split_rivals(names)
+    own, baselines = split_baselines(names)
     first = list(headlines(runs))
     yield html_text("h2", "Results")
-    yield _table(runs, first, rivals)
+    yield _table(runs, first, baselines)
     yield (
         html_text(
             "p",
-            "The best of a row is bold. Columns in grey are maps that know nothing: what looking anywhere gives.",
+            "The best value of a row is bold. Grey columns are baselines: attention that does not depend on the input.",
             "soft",
         )
-        if rivals
+        if baselines
         else ""
     )
     rest = sorted(set(own) - set(first))
     if rest:
-        yield f"<details><summary>All other numbers ({len(rest)})</summary>{_table(runs, rest, rivals)}</details>"
+        yield f"<details><summary>All other numbers ({len(rest)})</summary>{_table(runs, rest, baselines)}</details>"
 
 
-def _table(runs: Sequence[ReportRun], names: Sequence[str], rivals: dict[str, dict[str, str]]) -> str:
-    """A row a number, a column a run, then a column a rival that has any of these numbers."""
-    shown = {rival: told for rival, told in rivals.items() if any(name in told for name in names)}
+def _table(runs: Sequence[ReportRun], names: Sequence[str], baselines: dict[str, dict[str, str]]) -> str:
+    """One row per metric, one column per run, then one per baseline that has any of these metrics."""
+    shown = {baseline: own for baseline, own in baselines.items() if any(name in own for name in names)}
     head = [html_cell("th", "")]
-    head += [html_cell("th", run.name) for run in runs] + [html_cell("th", rival, "rival") for rival in shown]
-    return html_table(head, [_row(runs, name, [told.get(name) for told in shown.values()]) for name in names])
+    head += [html_cell("th", run.name) for run in runs] + [html_cell("th", baseline, "baseline") for baseline in shown]
+    return html_table(head, [_row(runs, name, [own.get(name) for own in shown.values()]) for name in names])
 
 
-def _row(runs: Sequence[ReportRun], name: str, rivals: Sequence[str | None]) -> list[str]:
-    told = measure_of(name)
+def _row(runs: Sequence[ReportRun], name: str, baselines: Sequence[str | None]) -> list[str]:
+    measure = measure_of(name, runs[0].shown)
     values = [run.values(name) for run in runs]
-    best = _best(values, told.better)
-    arrow = {"higher": "↑", "lower": "↓", None: ""}[told.better]
-    cells = [html_cell("td", told.label, note=" ".join(filter(None, (told.unit, arrow))))]
-    cells += [html_cell("td", told.spread(own), "best" if own and mean(own) == best else "") for own in values]
-    # a rival has the same number in every run and every seed
+    best = _best(values, measure.better)
+    arrow = {"higher": "↑", "lower": "↓", None: ""}[measure.better]
+    cells = [html_cell("td", measure.label, note=" ".join(filter(None, (measure.unit, arrow))))]
+    cells += [html_cell("td", measure.spread(own), "best" if own and mean(own) == best else "") for own in values]
+    # A baseline has the same value in every run and for every seed.
     return cells + [
-        html_cell("td", told.spread(runs[0].values(rival)[:1]) if rival else "", "rival") for rival in rivals
+        html_cell("td", measure.spread(runs[0].values(baseline)[:1]) if baseline else "", "baseline")
+        for baseline in baselines
     ]
 
 
 def _best(values: Sequence[Sequence[float]], better: str | None) -> float | None:
-    """The best mean, where there are several to choose from and one direction is better."""
+    """The best mean, if there are several and one direction is better."""
     means = [mean(own) for own in values if own]
     if better is None or len(means) < 2:
         return None
     return max(means) if better == "higher" else min(means)
 
 
-def _examples(
-    runs: Sequence[ReportRun], task: str, data: Path | None, split: str, count: int, progress: bool
-) -> Iterator[str]:
-    section = SECTIONS.get(task)
-    if section is None or count == 0:
+def _examples(runs: Sequence[ReportRun], data: Path | None, split: str, count: int, progress: bool) -> Iterator[str]:
+    shown, task = runs[0].shown, runs[0].opened[1]
+    if shown.draw is None or count == 0:
         return
-    yield html_text("h2", section.title)
-    yield html_text("p", section.about, "soft")
-    drawn = section.draw(runs, data, split, count)
+    yield html_text("h2", shown.title)
+    yield html_text("p", shown.about, "soft")
+    predictors = {run.name: hub.load(run.directories[0]) for run in runs}
+    drawn = shown.draw(predictors, task.examples(split, data), count)
     for example in tqdm(drawn, desc="report", unit=" examples", disable=None if progress else True):
         yield html_text("h3", example.title) + html_text("p", example.below, "soft")
         yield html_figure(example.figure, example.alt)
 
 
-def _commands(runs: Sequence[ReportRun], task: str) -> Iterator[tuple[str, str]]:
-    """What can be done with the best run, and how to train one like it."""
+def _commands(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
+    """What can be done with the best run, and how to train another one."""
     recipe, chosen = runs[0].opened[0], _best_run(runs)
-    folder = str(chosen.folders[0])
-    section = SECTIONS.get(task)
-    yield from section.commands(folder) if section else ()
-    yield f"measure {chosen.name} on the test split", f"foveate evaluate {shlex.quote(folder)} --split test"
-    yield "train with another attention, from the beginning", f"foveate train {recipe.name} mechanism=tvmax"
-    yield "see the recipes, the mechanisms and their options", "foveate list"
-    yield "look in the browser", "foveate studio"
+    directory = str(chosen.directories[0])
+    yield from runs[0].shown.commands(directory)
+    yield f"evaluate {chosen.name} on the test split", f"foveate evaluate {shlex.quote(directory)} --split test"
+    yield "train with another mechanism from the beginning", f"foveate train {recipe.name} mechanism=tvmax"
+    yield "list the recipes, the mechanisms and their options", "foveate list"
+    yield "explore in the browser", "foveate studio"
 
 
 def _best_run(runs: Sequence[ReportRun]) -> ReportRun:

@@ -1,21 +1,20 @@
-"""Search over joint embeddings: an index on the disk, its nearest neighbours, and a second look at the best."""
+"""Search over joint embeddings: an index on the disk, exact nearest neighbours, and re-ranking by cross attention."""
 
-from foveate.search.build import Built, build_index, pictures_in, texts_in
-from foveate.search.find import Found, search_by_image, search_by_text
-from foveate.search.index import Index, IndexDescription
-from foveate.search.nearest import FaissIndex, Hits, nearest
+from foveate.search.builder import BuildResult, build_index, list_images, read_texts
+from foveate.search.exact_index import Index, IndexDescription
+from foveate.search.find import SearchResult, search_by_image, search_by_text
+from foveate.search.nearest import Hits, nearest
 
 __all__ = [
-    "Built",
-    "FaissIndex",
-    "Found",
+    "BuildResult",
     "Hits",
     "Index",
     "IndexDescription",
+    "SearchResult",
     "build_index",
+    "list_images",
     "nearest",
-    "pictures_in",
+    "read_texts",
     "search_by_image",
     "search_by_text",
-    "texts_in",
 ]

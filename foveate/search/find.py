@@ -1,10 +1,10 @@
-"""Ask an index: embed the question, take the nearest, and let a model with cross attention look at the first again."""
+"""Search an index: embed the query, find the nearest vectors, and let a model with cross attention re-rank them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,54 +12,85 @@ from torch import Tensor
 from foveate.attention import Attended
 from foveate.checks import check_number
 from foveate.errors import DataError, FoveateError
-from foveate.search.build import Embedder, as_vectors
-from foveate.search.index import Index
+from foveate.models import Fragments
+from foveate.search.exact_index import Index
 
-BATCH = 32
+BATCH = 32  # candidates re-ranked at a time
+
+
+Embeddings: TypeAlias = Tensor | Fragments
+
+
+class Embedder(Protocol):
+    """A run with a joint embedding space, for instance of m-DAN."""
+
+    def embed_image(self, images: Sequence[Any]) -> Embeddings:
+        """Vectors (B, D) of images (paths or uint8 arrays (H, W, 3)), or one fragment per image."""
+        ...
+
+    def embed_text(self, texts: Sequence[str]) -> Embeddings:
+        """Vectors (B, D) of texts, or one fragment per text."""
+        ...
 
 
 class Matcher(Protocol):
-    """A run that looks at a picture and a text together, for instance of SCAN or BFAN.
+    """A run that scores images and texts jointly, for instance of SCAN or BFAN.
 
-    One that can also tell where the words look has `look(image, text)`, which gives `words` and their `attention`.
+    A run that also provides the attention of the words has `look(image, text)`, which returns `words` and `attention`.
     """
 
     def match(self, images: Sequence[Any], texts: Sequence[str]) -> Tensor:
-        """Scores (I, C) of every picture with every text."""
+        """Scores (I, C) of every image with every text."""
         ...
 
 
 @dataclass(frozen=True)
-class Found:
-    """One thing that was found.
+class SearchResult:
+    """One result of a search.
 
     Attributes:
-        name: a picture's path, or a text.
-        score: by which it is ranked: the re-ranking run's, or the nearness.
-        nearness: inner product of the embeddings.
-        words, attention: of the text, and where they look in the picture, of batch size one with one query a word; if
-            the re-ranking run can tell.
+        name: the path of an image, or a text.
+        score: determines the order: that of the re-ranking run, or the similarity.
+        similarity: inner product of the embeddings.
+        words, attention: the words of the text, and where they look in the image (batch size one, one query per
+            word), if the re-ranking run provides it.
     """
 
     name: str
     score: float
-    nearness: float
+    similarity: float
     words: tuple[str, ...] = ()
     attention: Attended | None = None
 
 
+def as_vectors(embedded: Embeddings) -> Tensor:
+    """Embeddings as vectors (B, D) in float32 on the CPU; raises DataError if there are several vectors per item.
+
+    >>> as_vectors(Fragments(torch.ones(2, 1, 4))).shape
+    torch.Size([2, 4])
+    """
+    values = embedded.values if isinstance(embedded, Fragments) else embedded[:, None]
+    if values.ndim != 3 or values.shape[1] != 1:
+        raise DataError(
+            f"search: expected a run that embeds an image or a text as one vector, got {tuple(values.shape[1:])}; "
+            "embed with m-DAN and use SCAN or BFAN for re-ranking"
+        )
+    return values[:, 0].detach().float().cpu()
+
+
 def search_by_text(
     index: Index, text: str, embedder: Embedder, *, top: int = 10, reranker: Matcher | None = None, first: int = 100
-) -> list[Found]:
-    """What a text describes, best first: pictures, or similar texts where the index is of texts.
+) -> list[SearchResult]:
+    """The images that a text describes, best first; similar texts if the index contains texts.
 
     Args:
-        index: made by the run of `embedder`.
+        index: built with the run of `embedder`.
         text: in plain words.
-        embedder: gives the text its vector.
-        top: how many to return.
-        reranker: scores the first anew. Only pictures with texts: an index of texts raises DataError.
-        first: how many the reranker looks at; what comes after them stays in the order of nearness.
+        embedder: embeds the text.
+        top: number of results.
+        reranker: scores the first candidates again. Raises DataError for an index of texts, because it compares images
+            with texts.
+        first: number of candidates to re-rank; those after them stay in the order of similarity.
     """
     pair = (lambda names: (names, [text])) if index.description.kind == "images" else None
     return _find(index, as_vectors(embedder.embed_text([text])), top, reranker, first, pair)
@@ -67,13 +98,13 @@ def search_by_text(
 
 def search_by_image(
     index: Index, image: Any, embedder: Embedder, *, top: int = 10, reranker: Matcher | None = None, first: int = 100
-) -> list[Found]:
-    """The texts that describe a picture, best first, or similar pictures where the index is of pictures.
+) -> list[SearchResult]:
+    """The texts that describe an image, best first; similar images if the index contains images.
 
     Args:
         index, embedder, top, first: as in `search_by_text`.
-        image: a path or an array (H, W, 3) of uint8.
-        reranker: scores the first anew. Only texts with pictures: an index of pictures raises DataError.
+        image: a path or a uint8 array (H, W, 3).
+        reranker: scores the first candidates again. Raises DataError for an index of images.
     """
     pair = (lambda names: ([image], names)) if index.description.kind == "texts" else None
     return _find(index, as_vectors(embedder.embed_image([image])), top, reranker, first, pair)
@@ -84,28 +115,29 @@ Pairing = Callable[[list[str]], tuple[list[Any], list[str]]]
 
 def _find(
     index: Index, query: Tensor, top: int, reranker: Matcher | None, first: int, pair: Pairing | None
-) -> list[Found]:
+) -> list[SearchResult]:
     check_number("search", "first", first, least=1, advice="100 is a good start")
     check_number("search", "top", top, least=1, advice="10 is usual")
     hits = index.search(query, max(top, first) if reranker is not None else top)
     rows = zip(hits.positions[0].tolist(), hits.scores[0].tolist(), strict=True)
-    found = [Found(index.name(position), score, score) for position, score in rows]
+    found = [SearchResult(index.name(position), score, score) for position, score in rows]
     if reranker is None:
         return found
     if pair is None:
+        kind = index.description.kind
         raise DataError(
-            f"search: expected pictures to be ranked by a text or texts by a picture, got an index of "
-            f"{index.description.kind} asked with its own kind; leave the re-ranking out"
+            f"search: expected to re-rank images by a text or texts by an image, got {kind} to be found by "
+            f"{'an image' if kind == 'images' else 'a text'}; search without re-ranking"
         )
     again, rest = found[:first], found[first:]
     scores = _match(reranker, [one.name for one in again], pair)
     again = [replace(one, score=score) for one, score in zip(again, scores.tolist(), strict=True)]
-    again.sort(key=lambda one: -one.score)
+    again.sort(key=lambda one: -one.score)  # stable: equal scores keep the order of similarity
     return [_with_attention(one, reranker, pair) for one in (again + rest)[:top]]
 
 
 def _match(reranker: Matcher, names: list[str], pair: Pairing) -> Tensor:
-    """One score a name, a few pictures or texts at a time."""
+    """One score per name, a few images or texts at a time."""
     parts = [reranker.match(*pair(names[start : start + BATCH])) for start in range(0, len(names), BATCH)]
     scores = torch.cat([part.detach().float().cpu().flatten() for part in parts]) if parts else torch.zeros(0)
     broken = int(scores.isnan().sum())
@@ -117,7 +149,8 @@ def _match(reranker: Matcher, names: list[str], pair: Pairing) -> Tensor:
     return scores
 
 
-def _with_attention(one: Found, reranker: Matcher, pair: Pairing) -> Found:
+def _with_attention(one: SearchResult, reranker: Matcher, pair: Pairing) -> SearchResult:
+    """The result with the attention of its words, if the run provides it."""
     if not hasattr(reranker, "look"):
         return one
     [image], [text] = pair([one.name])
@@ -125,6 +158,6 @@ def _with_attention(one: Found, reranker: Matcher, pair: Pairing) -> Found:
         seen = reranker.look(image, text)
     except FoveateError:
         raise
-    except ValueError:  # a model whose words are looked at and do not look
+    except ValueError:  # a model in which images attend to words, not words to images
         return one
     return replace(one, words=tuple(seen.words), attention=seen.attention)

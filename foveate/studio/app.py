@@ -1,88 +1,144 @@
-"""The pages as one gradio app, and its server: on this machine alone, without analytics and without other hosts."""
+"""The pages as one gradio app, and its server: by default on this machine only, without analytics or other hosts."""
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from foveate.errors import DataError
-from foveate.registry import optional
-from foveate.studio import PAGES, Shelf
-from foveate.studio.limits import MAX_FILE, BodyLimit
+from foveate.registry import load_target, optional
+from foveate.studio import PAGES, RunCatalogue
+from foveate.studio.gate import ALL_INTERFACES, guard
+from foveate.studio.limits import MAX_FILE
 from foveate.studio.widgets import CSS
 
 TITLE = "foveate studio"
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "DejaVu Sans", "sans-serif")
 CODE_FONTS = ("ui-monospace", "DejaVu Sans Mono", "Consolas", "monospace")
-QUEUE, AT_ONCE = 64, 2
+QUEUE, AT_ONCE = 64, 2  # events that wait, and events that are handled at the same time
+SESSIONS = 200  # visitors whose state is kept
+PORTS = range(7860, 7960)
+MAX_PORT = 65535
 
 
 def make_studio(runs: Path) -> Any:
     """The studio as a `gradio.Blocks`.
 
     Args:
-        runs: folder whose runs and reports are offered besides the embedded runs.
+        runs: directory whose runs and reports are offered in addition to the embedded runs.
 
-    Without gradio, or with one older than 6, an error says what to install.
+    Raises MissingExtra without gradio, and DataError if it is older than version 6.
     """
     gr = load_gradio()
-    shelf = Shelf(runs)
+    catalogue = RunCatalogue(runs)
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 600), fill_width=True) as studio:
         gr.HTML(f"<h1>{TITLE}</h1>")
         with gr.Tabs():
             for name, page in PAGES.items():
                 with gr.Tab(name):
                     gr.HTML(f'<p class="fv-note">{page.about}</p>')
-                    page.build(gr, shelf)
+                    load_target(page.target)(gr, catalogue)
+    studio.state_session_capacity = SESSIONS
     return studio.queue(max_size=QUEUE, default_concurrency_limit=AT_ONCE, api_open=False)
 
 
-def serve(runs: Path, *, host: str = "127.0.0.1", port: int | None = None, block: bool = True) -> str:
-    """Start the studio and return its address.
+def make_app(runs: Path) -> Any:
+    """The studio as an ASGI application, to be served behind the gate."""
+    gr = load_gradio()
+    from fastapi import FastAPI
+
+    return gr.mount_gradio_app(
+        FastAPI(openapi_url=None),
+        make_studio(runs),
+        path="/",
+        footer_links=[],
+        run_history=False,
+        app_kwargs={"openapi_url": None},
+        show_error=False,
+        max_file_size=MAX_FILE,
+        ssr_mode=False,
+        enable_monitoring=False,
+        theme=gr.themes.Default(font=FONTS, font_mono=CODE_FONTS),
+        css=CSS,
+    )
+
+
+def serve(runs: Path, *, host: str = "127.0.0.1", port: int | None = None, names: Collection[str] = ()) -> None:
+    """Serve the studio until it is interrupted.
 
     Args:
         runs: as in `make_studio`.
-        host: the address to listen on; this machine alone unless told.
-        port: the first free one from 7860 on when absent.
-        block: stay until interrupted; otherwise it serves in the background.
-    """
-    gr = load_gradio()
-    from starlette.middleware import Middleware
+        host: the address to listen on; by default only this machine can connect.
+        port: the first free one from 7860 on if absent.
+        names: further host names under which the page may be used, for instance behind a proxy; requests that name
+            any other host are answered 403.
 
-    studio = make_studio(runs)
-    try:
-        _, address, _ = studio.launch(
-            server_name=host,
-            server_port=port,
-            prevent_thread_lock=True,
-            share=False,
-            show_error=False,
-            quiet=True,
-            inbrowser=False,
-            ssr_mode=False,
-            enable_monitoring=False,
-            run_history=False,
-            footer_links=[],
-            allowed_paths=[],
-            state_session_capacity=200,
-            max_file_size=MAX_FILE,
-            app_kwargs={"middleware": [Middleware(BodyLimit)], "docs_url": None, "redoc_url": None},
-            theme=gr.themes.Default(font=FONTS, font_mono=CODE_FONTS),
-            css=CSS,
+    Raises DataError if the port is in use or the address is not one of this machine.
+    """
+    load_gradio()
+    import uvicorn
+
+    with _listen(host, port) as listener:
+        app = guard(make_app(runs), host, names)
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", server_header=False, ws="none", timeout_graceful_shutdown=2)
         )
-    except OSError as error:
-        raise DataError(f"studio: expected a free port, got {error}; choose another --port") from None
-    if block:
-        print(f"{TITLE}: {address}  (stop with Ctrl-C)")
-        studio.block_thread()
-    return address
+        if threading.current_thread() is threading.main_thread():
+            # After its own shutdown the server raises the signal again; by default that would skip the clean-up.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        print(f"{TITLE}: {_address(host, listener)}  (stop with Ctrl-C)", flush=True)
+        with suppress(KeyboardInterrupt):
+            server.run(sockets=[listener])
 
 
 def load_gradio() -> Any:
-    """Import gradio without analytics; MissingExtra when it is not there, DataError when it is too old."""
+    """Import gradio without analytics; raises MissingExtra if it is not installed, DataError if it is too old."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    if "GRADIO_TEMP_DIR" not in os.environ:
+        # Gradio reads it once, on import, and leaves directories behind in a place that all users share.
+        directory = tempfile.mkdtemp(prefix="foveate-studio-")
+        os.environ["GRADIO_TEMP_DIR"] = directory
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
     gr = optional("studio", "gradio", extra="studio")
     if int(gr.__version__.partition(".")[0]) < 6:
         raise DataError(f"studio: expected gradio 6 or newer, got {gr.__version__}; run: pip install -U gradio")
     return gr
+
+
+def _listen(host: str, port: int | None) -> socket.socket:
+    """A socket that listens on a port, or on the first free one; raises DataError if there is none."""
+    if port is not None and not 0 <= port <= MAX_PORT:  # the resolver would take it modulo 65 536
+        raise DataError(f"studio: expected a port from 0 to {MAX_PORT}, got {port}; choose another --port")
+    reason: Exception | None = None
+    for number in PORTS if port is None else [port]:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), number, type=socket.SOCK_STREAM)[0]
+            listener = socket.socket(family, kind)
+        except (OSError, UnicodeError) as error:
+            raise DataError(f"studio: expected a host, got {host} ({error}); choose another --host") from None
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen()
+        except OSError as error:
+            listener.close()
+            reason = error
+        else:
+            return listener
+    raise DataError(f"studio: expected a free port, got {reason}; choose another --port or --host") from None
+
+
+def _address(host: str, listener: socket.socket) -> str:
+    """What to open in a browser."""
+    shown = "localhost" if host in ALL_INTERFACES else f"[{host}]" if ":" in host and "[" not in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}/"

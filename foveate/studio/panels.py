@@ -1,4 +1,4 @@
-"""Maps as HTML: the picture, the colours of `foveate.plot` over it, ellipses and edges as lines; milliseconds a map."""
+"""Maps as HTML: the image, the colours of `foveate.plot` over it, and lines as SVG; a few milliseconds per map."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from torch import Tensor
 from foveate.attention import Attended
 from foveate.ops.density import Density
 from foveate.plot.canvas import heat_colours, heat_scale
+from foveate.plot.heat import has_bounded_support, has_several_components, heat, select_example, summarise
 from foveate.plot.layers import edge_lines, smooth
-from foveate.plot.looks import heat, is_several, is_sparse, numbers, pick
 from foveate.report.page import data_uri
 
 LEVELS = (0.5, 0.95)  # of a component's mass inside its ellipses
 SIDE = 100  # units of the drawing
+ELLIPSES_NOTE = "Ellipses contain 50 and 95 % of a component's mass; outside of a thick line the attention is zero."
 
 
 def data_address(pixels: np.ndarray) -> str:
-    """Pixels as an address that holds the whole picture."""
+    """Pixels as a data URL."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -31,37 +32,37 @@ def data_address(pixels: np.ndarray) -> str:
 
 
 def draw_panels(
-    pixels: np.ndarray | None, looks: Mapping[str, Attended], truth: np.ndarray | None = None, note: str = ""
+    pixels: np.ndarray | None, attended: Mapping[str, Attended], truth: np.ndarray | None = None, note: str = ""
 ) -> str:
-    """Several attentions to one picture side by side, in the same colours, as HTML.
+    """Several attentions to one image side by side, with one colour scale, as HTML.
 
     Args:
-        pixels: (h, w, 3) uint8, or None to draw without a picture.
-        looks: of batch size one, by title.
-        truth: (h, w) booleans, drawn as a panel of its own and compared with each map.
-        note: below all.
+        pixels: (h, w, 3) uint8, or None to draw without an image.
+        attended: attention of batch size one, by title.
+        truth: (h, w) booleans, drawn in its own panel and compared with each map.
+        note: a sentence below the panels.
 
-    >>> seen = Attended(torch.zeros(1, 1), torch.full((1, 4), 0.25), grid=(2, 2))
-    >>> draw_panels(None, {"<even>": seen}).count("&lt;even&gt;")
+    >>> uniform = Attended(torch.zeros(1, 1), torch.full((1, 4), 0.25), grid=(2, 2))
+    >>> draw_panels(None, {"<uniform>": uniform}).count("&lt;uniform&gt;")
     2
     """
-    picked = {title: pick("panels", seen) for title, seen in looks.items()}
-    shown = {title: heat(one, cells=False) for title, one in picked.items()}
+    examples = {title: select_example("panels", one) for title, one in attended.items()}
+    shown = {title: heat(one, cells=False) for title, one in examples.items()}
     top = max((float(values.max()) for values in shown.values()), default=1.0)
-    behind = "" if pixels is None else _picture(_pale(pixels))
+    behind = "" if pixels is None else _image(_pale(pixels))
     ratio = 1.0 if pixels is None else pixels.shape[1] / pixels.shape[0]
     region = None if truth is None else torch.from_numpy(np.ascontiguousarray(truth))
-    parts = [] if pixels is None else [_panel("picture", _picture(pixels), "", ratio)]
-    for title, one in picked.items():
+    parts = [] if pixels is None else [_panel("image", _image(pixels), "", ratio)]
+    for title, one in examples.items():
         layers = behind + _heat(shown[title], top, is_grid=one.density is None) + _lines(one)
-        parts.append(_panel(title, layers, numbers(one, region), ratio))
+        parts.append(_panel(title, layers, summarise(one, region), ratio))
     if region is not None:
-        share = region.float().mean()
-        inside = region.float() / share.clamp_min(1e-9)
+        area = region.float().mean()
+        inside = region.float() / area.clamp_min(1e-9)
         parts.append(
-            _panel("true region", behind + _heat(inside, top, is_grid=False), f"area {100 * share:.0f} %", ratio)
+            _panel("true region", behind + _heat(inside, top, is_grid=False), f"area {100 * area:.0f} %", ratio)
         )
-    scale = f'<p class="fv-note">darkest: {top:.3g} times the even share. {escape(note)}</p>'
+    scale = f'<p class="fv-note">Darkest colour: {top:.3g} times uniform attention. {escape(note)}</p>'
     return f'<div class="fv-panels">{"".join(parts)}</div>{scale}'
 
 
@@ -74,12 +75,12 @@ def _panel(title: str, layers: str, below: str, ratio: float) -> str:
     )
 
 
-def _picture(pixels: np.ndarray) -> str:
+def _image(pixels: np.ndarray) -> str:
     return f'<img alt="" src="{data_address(pixels)}">'
 
 
 def _pale(pixels: np.ndarray) -> np.ndarray:
-    """In light greys, so that the colours above it can be read."""
+    """The image in light greys, so that the colours above it can be read."""
     grey = 0.52 * 255 + 0.46 * (pixels.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32))
     return np.repeat(grey.astype(np.uint8)[..., None], 3, axis=-1)
 
@@ -91,7 +92,7 @@ def _heat(values: Tensor, top: float, *, is_grid: bool) -> str:
 
 
 def _lines(one: Attended) -> str:
-    """Ellipses of a density, or the edge of the cells that sparse weights use."""
+    """The ellipses of a density, or the edge of the support of sparse weights."""
     if one.density is not None:
         return _svg(_ellipses(one.density))
     support = (one.map()[0] > 0).numpy()
@@ -103,10 +104,10 @@ def _svg(inside: str) -> str:
 
 
 def _ellipses(density: Density) -> str:
-    """Around half and 95 % of each component; the edge of the support thick where there is one."""
-    several, drawn = is_several(density), []
+    """Ellipses around 50 and 95 % of each component, and a thick one around a bounded support."""
+    several, drawn = has_several_components(density), []
     levels = [(level, "fv-part" if several and level == 0.5 else "fv-line") for level in LEVELS]
-    for level, kind in [*levels, *([(1.0, "fv-edge")] if is_sparse(density) else [])]:
+    for level, kind in [*levels, *([(1.0, "fv-edge")] if has_bounded_support(density) else [])]:
         each = density.ellipses(level)
         rows = zip(each.centre.tolist(), each.radii.tolist(), each.angle.tolist(), each.weight.tolist(), strict=True)
         for (x, y), (along, beside), angle, weight in rows:

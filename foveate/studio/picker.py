@@ -1,7 +1,9 @@
-"""Choosing a picture: examples of Scenes, or a file of the visitor's."""
+"""Choosing an image: one of the examples of Scenes, or an uploaded file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -12,55 +14,63 @@ from foveate.data.samples import Dataset
 from foveate.data.scenes import make_scenes
 from foveate.errors import DataError
 from foveate.studio import widgets
-from foveate.studio.shelf import Shelf
+from foveate.studio.catalogue import RunCatalogue
 
 EXAMPLES = 8
 
 
 @lru_cache(maxsize=1)
 def examples() -> Dataset:
-    """Pictures that no run has been trained on."""
+    """Images that no run has been trained on."""
     return make_scenes(split="test", count=EXAMPLES)
 
 
 def example_number(pick: Any) -> int:
-    """Which example was picked; DataError when there is no such one."""
-    if not (isinstance(pick, str) and pick.isdecimal() and int(pick) < EXAMPLES):
-        raise DataError(f"pick: expected one of {EXAMPLES} examples, got {pick!r:.40}; pick a picture")
-    return int(pick)
+    """The number of the example that was picked; raises DataError if there is none of this number."""
+    number = widgets.picked_number(pick, EXAMPLES)
+    if number is None:
+        raise DataError(f"pick: expected one of {EXAMPLES} examples, got {pick!r:.40}; pick an image")
+    return number
 
 
 def example_pixels(pick: Any) -> np.ndarray:
-    """The pixels of an example."""
-    return examples().pictures[example_number(pick)].pixels()
+    """The pixels of the example that was picked."""
+    return examples().images[example_number(pick)].pixels()
 
 
 @dataclass(frozen=True)
 class Picker:
-    """The components: examples to pick, a place for a file, the chosen picture."""
+    """Components to choose an image with: thumbnails of the examples, a drop area for a file, the chosen image."""
 
     thumbs: Any
     drop: Any
-    picture: Any
+    image: Any
 
 
 def lay_out(gr: Any, page: str) -> Picker:
-    """The picker of a page, whose name begins the ids of its parts."""
-    faces = widgets.thumbnails([picture.pixels() for picture in examples().pictures])
+    """Add a picker; the element ids of its components begin with the name of the page."""
+    thumbs = widgets.thumbnails([image.pixels() for image in examples().images])
     return Picker(
-        gr.HTML(faces, js_on_load=widgets.PICK, elem_id=f"{page}-examples"),
+        gr.HTML(thumbs, js_on_load=widgets.PICK, elem_id=f"{page}-examples"),
         gr.HTML(widgets.drop_html(), js_on_load=widgets.DROP, elem_id=f"{page}-drop"),
-        gr.HTML(elem_id=f"{page}-picture"),
+        gr.HTML(elem_id=f"{page}-image"),
     )
 
 
-def no_run(gr: Any, shelf: Shelf, task: str, recipe: str) -> bool:
-    """Say how to get a run of a task where the shelf has none, and whether that was so."""
-    if shelf.runs(task):
+@contextmanager
+def beside_picker(gr: Any, page: str) -> Iterator[Picker]:
+    """Add a row with a picker on the left; components created inside the context are placed on its right."""
+    with gr.Row():
+        with gr.Column(scale=1, min_width=300):
+            chooser = lay_out(gr, page)
+        with gr.Column(scale=2, min_width=320):
+            yield chooser
+
+
+def is_without_runs(gr: Any, catalogue: RunCatalogue, task: str, recipe: str) -> bool:
+    """True if there is no run of a task; the page then says how to train one."""
+    if catalogue.runs(task):
         return False
-    gr.HTML(
-        widgets.trouble(
-            f"No run of the task {task} yet. Train one with: foveate train {recipe}   and start the studio again."
-        )
-    )
+    advice = f"Train one with foveate train {recipe}, then restart the studio."
+    gr.HTML(widgets.error_html(f"There is no run of the task {task} yet. {advice}"))
     return True

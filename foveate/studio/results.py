@@ -1,4 +1,4 @@
-"""The page Results: the reports of runs, and what each run reached."""
+"""The page Results: the reports of runs, and a table of their best objectives."""
 
 from __future__ import annotations
 
@@ -8,54 +8,53 @@ from typing import Any
 from foveate.errors import FoveateError
 from foveate.registry import lookup
 from foveate.studio import widgets
-from foveate.studio.shelf import Shelf
+from foveate.studio.catalogue import RunCatalogue
 
 MAX_REPORT = 30_000_000  # bytes
-EMPTY = "No report yet. foveate demo writes one, foveate compare too; then choose “look again”."
+EMPTY = "There is no report yet: foveate demo and foveate compare write one. Then press “Refresh”."
 
 
-def show_report(shelf: Shelf, name: str | None) -> str:
-    """A report in a frame of its own, in which nothing runs and nothing is fetched.
+def show_report(catalogue: RunCatalogue, name: str | None) -> str:
+    """A report in its own frame, in which no script runs.
 
-    Only reports that the shelf offers are shown; another name raises UnknownName.
+    Raises UnknownName if the catalogue does not offer a report of this name.
     """
     if not name:
         return f'<p class="fv-note">{escape(EMPTY)}</p>'
-    path = lookup("report", name, shelf.reports())
+    path = lookup("report", name, catalogue.reports())
     if path.stat().st_size > MAX_REPORT:
-        return widgets.trouble(f"{path} is too large to be shown here; open it in a browser")
+        return widgets.error_html(f"{path} is too large to be shown here; open the file in a browser")
     text = path.read_text(encoding="utf-8", errors="replace")
     return f'<iframe class="fv-report" sandbox="" title="{escape(name)}" srcdoc="{escape(text)}"></iframe>'
 
 
-def runs_html(shelf: Shelf) -> str:
+def runs_html(catalogue: RunCatalogue) -> str:
     """A table of the runs."""
-    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in shelf.table())
-    return (
-        f"<table><thead><tr><th>run</th><th>task</th><th>mechanism</th><th>best on val</th></tr></thead>{rows}</table>"
-    )
+    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in catalogue.table())
+    heads = "".join(f"<th>{head}</th>" for head in ("run", "task", "mechanism", "best on the validation split"))
+    return f"<table><thead><tr>{heads}</tr></thead>{rows}</table>"
 
 
-def build(gr: Any, shelf: Shelf) -> None:
-    """Lay the page out and wire it up."""
+def build(gr: Any, catalogue: RunCatalogue) -> None:
+    """Create the components of the page and connect their events."""
 
     def on_show(name: str | None) -> str:
         try:
-            return show_report(shelf, name)
+            return show_report(catalogue, name)
         except (FoveateError, OSError) as error:
-            return widgets.trouble(error)
+            return widgets.error_html(error)
 
-    def on_look() -> tuple:
-        names = list(shelf.reports())
+    def on_refresh() -> tuple[Any, str, str]:
+        names = list(catalogue.reports())
         first = names[0] if names else None
-        return gr.Dropdown(names, value=first), runs_html(shelf), on_show(first)
+        return gr.Dropdown(names, value=first), runs_html(catalogue), on_show(first)
 
-    names = list(shelf.reports())
+    names = list(catalogue.reports())
     with gr.Row():
         chosen = gr.Dropdown(names, value=names[0] if names else None, label="report", elem_id="results-report")
-        again = gr.Button("look again", scale=0, min_width=120)
+        refresh = gr.Button("Refresh", scale=0, min_width=120)
     frame = gr.HTML(on_show(names[0] if names else None), elem_id="results-frame")
-    gr.HTML('<p class="fv-note">Runs inside the package and in the folder of the runs:</p>')
-    table = gr.HTML(runs_html(shelf), elem_id="results-runs")
+    gr.HTML('<p class="fv-note">Embedded runs, and runs in the directory of the studio:</p>')
+    table = gr.HTML(runs_html(catalogue), elem_id="results-runs")
     chosen.input(on_show, chosen, frame, api_visibility="private")
-    again.click(on_look, None, [chosen, table, frame], api_visibility="private")
+    refresh.click(on_refresh, None, [chosen, table, frame], api_visibility="private")

@@ -1,6 +1,7 @@
-"""The page's own widgets, written for gradio's HTML component: things to pick, a place for a picture, a painter.
+"""The widgets of the pages, built on gradio's HTML component: buttons, a drop area for an image, a painter of scores.
 
-Each speaks by events (`select`, `upload`, `change`) and holds no file: a picture travels as text inside a message.
+They communicate by events (`select`, `upload`, `change`). No file is stored on the server: an uploaded image is part of
+the message of its event, as a data URL.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from foveate.studio.attention_maps import KNOBS
 from foveate.studio.limits import MAX_FILE
-from foveate.studio.looks import KNOBS
 from foveate.studio.panels import data_address
+
+ALL = "all"  # picked instead of the position of a word
 
 CSS = """
 .fv-panels { display: flex; flex-wrap: wrap; gap: 12px; }
@@ -52,7 +55,7 @@ CSS = """
   border: 1px solid var(--border-color-primary); }
 """
 
-# one listener on the component itself: what is inside may be written anew
+# One listener on the component itself, because its content may be replaced.
 PICK = """
 element.addEventListener('click', event => {
   const picked = event.target.closest('[data-pick]');
@@ -110,94 +113,116 @@ draw();
 """
 
 
-def pickable(buttons: Iterable[tuple[str, str]], kind: str) -> str:
-    """Buttons, each with a value to pick and HTML inside.
+def pick_buttons(buttons: Iterable[tuple[str, str]], kind: str) -> str:
+    """Buttons, from pairs of the value that is picked and the HTML inside.
 
-    >>> pickable([("a&b", "one")], "fv-chips")
+    >>> pick_buttons([("a&b", "one")], "fv-chips")
     '<div class="fv-chips"><button type="button" data-pick="a&amp;b">one</button></div>'
     """
     inside = "".join(f'<button type="button" data-pick="{escape(pick)}">{html}</button>' for pick, html in buttons)
     return f'<div class="{kind}">{inside}</div>'
 
 
-def thumbnails(pictures: Sequence[np.ndarray]) -> str:
-    """Small pictures to pick from, by number."""
-    faces = [f'<img alt="example {n + 1}" src="{data_address(pixels)}">' for n, pixels in enumerate(pictures)]
-    return pickable([(str(n), face) for n, face in enumerate(faces)], "fv-thumbs")
+def thumbnails(images: Sequence[np.ndarray]) -> str:
+    """Small images as buttons; the number of the image is picked."""
+    faces = [f'<img alt="example {n + 1}" src="{data_address(pixels)}">' for n, pixels in enumerate(images)]
+    return pick_buttons([(str(n), face) for n, face in enumerate(faces)], "fv-thumbs")
 
 
 def chips(texts: Iterable[str]) -> str:
-    """Texts to pick from."""
-    return pickable([(text, escape(text)) for text in texts], "fv-chips")
+    """Texts as buttons."""
+    return pick_buttons([(text, escape(text)) for text in texts], "fv-chips")
 
 
-def chosen(pixels: np.ndarray) -> str:
-    """The picture that is talked about."""
-    return f'<div class="fv-chosen"><img alt="the chosen picture" src="{data_address(pixels)}"></div>'
+def word_buttons(words: Sequence[str]) -> str:
+    """The words of a text as buttons, after one for all of them; see `picked_number`.
+
+    >>> word_buttons(["red"]).count("<button")
+    2
+    """
+    return pick_buttons([(ALL, "all words"), *((str(t), escape(word)) for t, word in enumerate(words))], "fv-chips")
 
 
-def trouble(error: Exception | str) -> str:
-    """What went wrong, for people.
+def picked_number(pick: Any, count: int) -> int | None:
+    """The number from 0 to `count` - 1 that was picked; None for ALL, and for anything else that a page may be sent.
 
-    >>> trouble("a < b")
+    >>> picked_number("1", 2), picked_number("2", 2), picked_number(ALL, 2)
+    (1, None, None)
+    """
+    is_number = isinstance(pick, str) and pick.isdecimal() and len(pick) < 9  # int() refuses thousands of digits
+    return int(pick) if is_number and int(pick) < count else None
+
+
+def chosen_image(pixels: np.ndarray) -> str:
+    """The chosen image."""
+    return f'<div class="fv-chosen"><img alt="the chosen image" src="{data_address(pixels)}"></div>'
+
+
+def error_html(error: Exception | str) -> str:
+    """An error message for the visitor.
+
+    >>> error_html("a < b")
     '<p class="fv-error" role="alert">a &lt; b</p>'
     """
     return f'<p class="fv-error" role="alert">{escape(str(error))}</p>'
 
 
 def drop_html() -> str:
-    """A place for a file."""
+    """A drop area for an image."""
     return (
-        f'<label class="fv-drop">or a picture of yours (at most {MAX_FILE / 1e6:.0f} MB): '
-        '<input type="file" accept="image/*" aria-label="picture"></label>'
+        f'<label class="fv-drop">or upload an image (at most {MAX_FILE / 1e6:.0f} MB): '
+        '<input type="file" accept="image/*" aria-label="image"></label>'
     )
 
 
 def paint_js(side: int) -> str:
-    """The painter of scores on a grid of side x side cells; its value is the list of them as JSON."""
+    """A painter of scores on a grid of side x side cells; its value is the list of scores as JSON."""
     return PAINT.replace("__SIDE__", str(side))
 
 
 def read_scores(text: Any, side: int) -> list[float]:
-    """What the painter says, or zeros where it says nothing sensible.
+    """The scores of the painter, clamped to [-9, 9]; zeros if it sent anything else than a list of finite numbers.
 
     >>> read_scores("[1, 2, 3, 4]", 2), read_scores("nonsense", 1)
     ([1.0, 2.0, 3.0, 4.0], [0.0])
     """
     try:
         scores = [float(score) for score in json.loads(text)]
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError, OverflowError, RecursionError):
         scores = []
     known = len(scores) == side * side and all(map(math.isfinite, scores))
     return [min(9.0, max(-9.0, score)) for score in scores] if known else [0.0] * (side * side)
 
 
 def on_event(gr: Any, field: str, work: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A listener without inputs that hands one field of a widget's event to `work`."""
+    """A listener without inputs that calls `work` with one field of the event."""
 
     def listener(event: Any) -> Any:
         return work(getattr(event, field, None))
 
-    # gradio finds the event by its annotation, and cannot resolve one that is a text
-    listener.__annotations__ = {"event": gr.EventData}
-    return listener
+    return _annotated(gr, listener)
 
 
 def on_event_with(gr: Any, field: str, work: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """A listener with one input, which `work` gets before the field of the event."""
+    """A listener with one input that calls `work` with the input and one field of the event."""
 
-    def listener(given: Any, event: Any) -> Any:
-        return work(given, getattr(event, field, None))
+    def listener(value: Any, event: Any) -> Any:
+        return work(value, getattr(event, field, None))
 
+    return _annotated(gr, listener)
+
+
+def _annotated(gr: Any, listener: Callable[..., Any]) -> Callable[..., Any]:
+    """Annotate the event of a listener: gradio passes it by its annotation, and cannot resolve one that is a string."""
     listener.__annotations__ = {"event": gr.EventData}
     return listener
 
 
 def knob_sliders(gr: Any) -> list[Any]:
-    """A slider a knob, in the order of KNOBS."""
+    """One slider per knob, in the order of KNOBS."""
     return [gr.Slider(k.low, k.high, value=k.value, step=k.step, label=k.label) for k in KNOBS.values()]
 
 
 def knob_values(values: Sequence[float]) -> Mapping[str, float]:
-    """What the sliders say, by name."""
+    """The values of the sliders, by name."""
     return dict(zip(KNOBS, values, strict=True))

@@ -1,10 +1,10 @@
-"""Tasks: how a batch becomes a loss, a prediction, a metric; and the table of them."""
+"""Tasks: examples and batches, losses, predictions and metrics; `TASKS` lists them."""
 
 from foveate.tasks.captioning import Captioning
 from foveate.tasks.matching import Matching
-from foveate.tasks.task import Examples, Loss, Metrics, Predictor, Task
+from foveate.tasks.task import AnyTask, Examples, Loss, Metrics, Predictor, Task
 from foveate.tasks.vqa import VQA
 
-TASKS: dict[str, type[Task]] = {"vqa": VQA, "captioning": Captioning, "matching": Matching}
+TASKS: dict[str, type[AnyTask]] = {"vqa": VQA, "captioning": Captioning, "matching": Matching}
 
-__all__ = ["TASKS", "VQA", "Captioning", "Examples", "Loss", "Matching", "Metrics", "Predictor", "Task"]
+__all__ = ["TASKS", "VQA", "AnyTask", "Captioning", "Examples", "Loss", "Matching", "Metrics", "Predictor", "Task"]

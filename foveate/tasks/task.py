@@ -1,4 +1,4 @@
-"""What a task is: how data becomes batches, a batch a loss, a prediction, a metric; all that training knows of it."""
+"""The interface of a task: examples and batches, loss, predictions and metrics."""
 
 from __future__ import annotations
 
@@ -6,43 +6,53 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-Vocabulary = Mapping[str, Any]
+if TYPE_CHECKING:
+    from foveate.tasks.presentation import Demo, Page, Presentation
+
+SettingsType = TypeVar("SettingsType")
+Model = TypeVar("Model", bound=nn.Module)
+Example = TypeVar("Example")
+ExampleOut = TypeVar("ExampleOut", covariant=True)
+Batch = TypeVar("Batch")
+BatchIn = TypeVar("BatchIn", contravariant=True)
+Prediction = TypeVar("Prediction")
 
 
-class Examples(Protocol):
-    """The examples of one split, by number; an example depends on its number and on nothing else.
+class Examples(Protocol[ExampleOut]):
+    """The examples of one split, by position; an example depends on its position and on nothing else.
 
-    Random choices belong into the loss or the model: there they come from the seed of the step, so that a resumed
-    training repeats them. Objects must be picklable when worker processes read them.
+    Random choices belong in the loss or the model: there they come from the seed of the step, so that a resumed
+    training repeats them. Objects must be picklable if worker processes read them.
     """
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, number: int) -> Any: ...
+    def __getitem__(self, number: int) -> ExampleOut: ...
 
     def fingerprint(self) -> str:
-        """Digits that change with the data, kept with the run and compared when it is resumed."""
+        """A string that changes with the data; it is stored with the run and compared when the run is resumed."""
         ...
 
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of a batch as a sum and what it is divided by, so that any split of a batch gives the same mean.
+    """The loss of a batch as a sum and its divisor, so that any split of a batch gives the same mean.
 
     `mean = Σ total / Σ count` over the processes and the accumulated parts of a step; its gradient drives the step.
     A loss that is defined as a mean over its batch passes `total = mean * count`.
 
     Attributes:
-        total: scalar with a gradient, summed over what is counted.
-        count: how many things were summed: questions, pairs, words.
-        parts: further sums by name for the log, for instance one a term of the loss; divided by `count` too. Every
+        total: scalar with a gradient, summed over `count` items.
+        count: number of items: questions, pairs, words.
+        parts: further sums by name for the log, for instance one per term of the loss; divided by `count` too. Every
             batch has the same names.
 
+    >>> import torch
     >>> loss = Loss(torch.tensor([1.0, 2.0]).sum(), 2, {"answers": torch.tensor(3.0)})
     >>> float(loss.total) / loss.count
     1.5
@@ -53,113 +63,137 @@ class Loss:
     parts: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-class Metrics(ABC):
-    """Adds predictions up, batch by batch, process by process, and says in numbers how good they are.
+class Metrics(ABC, Generic[Prediction, Batch]):
+    """Accumulates predictions over batches and processes and computes numbers from them.
 
-    The result does not depend on how the examples were cut into batches or spread over processes.
+    The result does not depend on how the examples were split into batches or processes.
     """
 
     @abstractmethod
-    def update(self, prediction: Any, batch: Any) -> None:
-        """Add the predictions of a batch; every example is given once."""
+    def update(self, prediction: Prediction, batch: Batch) -> None:
+        """Add the predictions of a batch; every example is added exactly once."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """What was added up, to be sent to another process: numbers, texts, lists, dictionaries, tensors on the CPU."""
+        """The accumulated state, to send to another process: numbers, strings, lists, dictionaries, CPU tensors."""
 
     @abstractmethod
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what another process has added up."""
+        """Add the accumulated state of another process."""
 
     @abstractmethod
     def compute(self) -> dict[str, float]:
         """The numbers by name; `Task.objective` is one of the names."""
 
 
+class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):
+    """One problem with its settings and vocabulary; training, evaluation and loading use nothing but this interface.
+
+    A subclass is created in two ways, from data before training and from the vocabulary of a run after it; it holds
+    neither data nor weights. The table `TASKS` names the subclasses.
+
+    Class attributes:
+        Settings: frozen dataclass of everything that can be chosen: data, model, mechanism, weights of losses. Its
+            fields are annotated with bool, int, float, str, Literal, None, tuples and string-keyed mappings of those,
+            or further frozen dataclasses, so that they can be read from a command line and from JSON. Its
+            `__post_init__` raises `UnknownName` for names that are in no table.
+        objective: the name in `metrics().compute()` to maximise; it decides which weights are kept and when to stop.
+        presentation: what reports show of the task's runs.
+        demo: what `foveate demo --task NAME` runs; None if there is nothing to show without a download.
+        page: the task's page in `foveate studio`; None if it has none.
+        obsolete_weights: names in weights files of older versions that are ignored.
+    """
+
+    Settings: ClassVar[type]
+    objective: ClassVar[str]
+    presentation: ClassVar[Presentation]
+    demo: ClassVar[Demo | None] = None
+    page: ClassVar[Page | None] = None
+    obsolete_weights: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    @abstractmethod
+    def from_data(
+        cls, settings: SettingsType, root: Path | None
+    ) -> Task[SettingsType, Model, Example, Batch, Prediction]:
+        """The task with the vocabulary of its training data.
+
+        Args:
+            settings: an instance of `cls.Settings`.
+            root: directory of the data, None for embedded data.
+        """
+
+    @classmethod
+    @abstractmethod
+    def from_vocabulary(
+        cls, settings: SettingsType, vocabulary: Mapping[str, Any]
+    ) -> Task[SettingsType, Model, Example, Batch, Prediction]:
+        """The task of a run: `vocabulary` is what `vocabulary()` returned, after a round trip through JSON."""
+
+    @abstractmethod
+    def vocabulary(self) -> dict[str, Any]:
+        """Everything learnt from the data besides the weights (tokens, answers, sizes), as JSON."""
+
+    @abstractmethod
+    def build_model(self) -> Model:
+        """The model with random weights, from the settings and the vocabulary alone."""
+
+    def initialise(self, model: Model) -> None:
+        """Set the weights that do not start at random, for instance word vectors; called once before training."""
+
+    @abstractmethod
+    def examples(self, split: str, root: Path | None) -> Examples[Example]:
+        """The examples of "train", "val" or another split of the data."""
+
+    @abstractmethod
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """One batch: a tensor, or any nesting of dataclasses, mappings and sequences of tensors."""
+
+    @abstractmethod
+    def loss(self, model: Model, batch: Batch, step: int) -> Loss:
+        """The quantity to minimise.
+
+        Args:
+            model: in training mode; any of its methods may be called.
+            batch: on the device of the model.
+            step: optimiser steps taken before this one, also by the run that training started from, for terms that
+                start later.
+        """
+
+    @abstractmethod
+    def predict(self, model: Model, batch: Batch) -> Prediction:
+        """The predictions for `Metrics.update`; called in evaluation mode without gradients."""
+
+    @abstractmethod
+    def metrics(self) -> Metrics[Prediction, Batch]:
+        """New, empty metrics."""
+
+    def result_rows(self, prediction: Prediction, batch: Batch) -> list[dict[str, Any]] | None:
+        """The predictions of a batch as rows of the evaluation server's result file; None if there is no such file."""
+        return None
+
+    @abstractmethod
+    def predictor(self, model: Model) -> Predictor[Any, Model]:
+        """The trained model as a user calls it."""
+
+
+AnyTask: TypeAlias = Task[Any, Any, Any, Any, Any]
+TaskType = TypeVar("TaskType", bound=AnyTask)
+
+
 @dataclass(frozen=True)
-class Predictor:
-    """A trained model with what its task offers: subclasses add `answer`, `caption`, `match`, `embed_image`, ...
+class Predictor(Generic[TaskType, Model]):
+    """A trained model behind the calls of its task: subclasses add `answer`, `caption`, `match`, `embed_image`, ...
 
     Attributes:
         task: knows the vocabulary and how inputs become a batch.
         model: in evaluation mode.
     """
 
-    task: Task
-    model: nn.Module
+    task: TaskType
+    model: Model
 
     @property
     def device(self) -> torch.device:
-        """Where the model lies, and inputs must be moved to."""
+        """Device of the model."""
         return next(iter(self.model.parameters()), torch.empty(0)).device
-
-
-class Task(ABC):
-    """One problem with its settings and vocabulary; training, evaluation and loading know nothing else.
-
-    A subclass is made in two ways, from data before training and from the vocabulary of a run after it; it holds no
-    data and no weights itself. The table `TASKS` names the subclasses.
-
-    Class attributes:
-        Settings: frozen dataclass of everything that can be chosen: data, model, mechanism, weights of losses. Its
-            fields are annotated with bool, int, float, str, Literal, None, tuples and string-keyed mappings of those,
-            or further frozen dataclasses, so that they can be read from a command line and from JSON. Its
-            `__post_init__` refuses names that are in no table.
-        objective: the name among `metrics().compute()` that should become as large as possible; it decides which
-            weights are kept and when to stop.
-        headlines: the metrics that a short table shows, each with the head of its column.
-    """
-
-    Settings: ClassVar[type]
-    objective: ClassVar[str]
-    headlines: ClassVar[Mapping[str, str]]
-
-    @classmethod
-    @abstractmethod
-    def from_data(cls, settings: Any, root: Path | None) -> Task:
-        """The task with the vocabulary of its training data.
-
-        Args:
-            settings: of the class `Settings`.
-            root: folder of the data, None for embedded data.
-        """
-
-    @classmethod
-    @abstractmethod
-    def from_vocabulary(cls, settings: Any, vocabulary: Vocabulary) -> Task:
-        """The task of a run: `vocabulary` is what `vocabulary()` returned, after a way through JSON."""
-
-    @abstractmethod
-    def vocabulary(self) -> Vocabulary:
-        """What training learnt from the data beside weights (words, answers, sizes), as JSON."""
-
-    @abstractmethod
-    def build_model(self) -> nn.Module:
-        """The model with random weights, from the settings and the vocabulary alone."""
-
-    def initialise(self, model: nn.Module) -> None:  # noqa: B027  (nothing to do is a fair default)
-        """Set weights that do not start at random, for instance word vectors; called once, before the first step."""
-
-    @abstractmethod
-    def examples(self, split: str, root: Path | None) -> Examples:
-        """The examples of "train", "val" or another split of the data."""
-
-    @abstractmethod
-    def collate(self, examples: Sequence[Any]) -> Any:
-        """One batch: a tensor, or any nesting of dataclasses, mappings and sequences with tensors inside."""
-
-    @abstractmethod
-    def loss(self, model: nn.Module, batch: Any) -> Loss:
-        """What training makes small; `model` is in training mode and any of its methods may be called."""
-
-    @abstractmethod
-    def predict(self, model: nn.Module, batch: Any) -> Any:
-        """What `Metrics.update` takes; called in evaluation mode, without gradients, on one process's examples."""
-
-    @abstractmethod
-    def metrics(self) -> Metrics:
-        """Fresh, empty metrics."""
-
-    @abstractmethod
-    def predictor(self, model: nn.Module) -> Predictor:
-        """The trained model as people use it."""

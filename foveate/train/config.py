@@ -1,35 +1,43 @@
-"""Everything about a training that is not its task: optimiser, schedule, batches, length, seed. Plain frozen data."""
+"""How to train: optimiser, schedule, batches, length and seed as frozen data, and the optimiser they define."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from math import cos, pi
 from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from foveate.checks import check_number
 
 
 @dataclass(frozen=True)
-class Adam:
+class AdamMoments:
+    """The settings that Adam and AdamW share."""
+
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
+
+@dataclass(frozen=True)
+class Adam(AdamMoments):
     """Adam (Kingma and Ba 2015).
 
     >>> Adam(lr=1e-4, betas=(0.9, 0.98), eps=1e-9).lr
     0.0001
     """
 
-    lr: float
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
     weight_decay: float = 0.0
 
 
 @dataclass(frozen=True)
-class AdamW:
-    """Adam with the weights pulled to zero apart from the gradient (Loshchilov and Hutter 2019)."""
+class AdamW(AdamMoments):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
-    lr: float
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
     weight_decay: float = 0.01
 
 
@@ -44,14 +52,14 @@ class SGD:
 
 @dataclass(frozen=True)
 class Steps:
-    """Warm up by equal stairs, one an epoch, then multiply the rate at given epochs.
+    """Warm up in equal steps, one per epoch, then multiply the learning rate at given epochs.
 
-    `rate(e) = lr · min(1, (e + 1) / warmup) · factor^|{a in at: e >= a}|` in the epoch with e whole epochs behind it.
+    `rate(e) = lr · min(1, (e + 1) / warmup) · factor^|{a in at: e >= a}|` after e completed epochs
 
     Attributes:
-        at: numbers of finished epochs at which the rate is multiplied: MCAN (10, 12), DAN (30,), SCAN (15,).
-        factor: by which: MCAN 0.2, DAN and SCAN 0.1.
-        warmup: epochs of warm-up: 4 gives MCAN's 1/4, 2/4, 3/4, 4/4.
+        at: numbers of completed epochs at which the rate is multiplied: MCAN (10, 12), DAN (30,), SCAN (15,).
+        factor: of the multiplication: MCAN 0.2, DAN and SCAN 0.1.
+        warmup: epochs of warm-up: 4 is MCAN's 1/4, 2/4, 3/4, 4/4.
 
     >>> [Steps(at=(4,), factor=0.2, warmup=2).rate(epoch, epochs=6) for epoch in (0.0, 0.9, 1.0, 3.9, 4.0)]
     [0.5, 0.5, 1.0, 1.0, 0.2]
@@ -69,9 +77,9 @@ class Steps:
 
 @dataclass(frozen=True)
 class Decay:
-    """Multiply the rate by the same factor in every epoch after a given one.
+    """Multiply the learning rate by the same factor in every epoch after a given one.
 
-    `rate(e) = lr · factor^max(0, e + 1 - after)`: 003's captioner has 0.99 after the 10th.
+    `rate(e) = lr · factor^max(0, e + 1 - after)`; Martins et al. 2020 use 0.99 after the 10th epoch.
 
     >>> [round(Decay(after=1, factor=0.5).rate(epoch, epochs=4), 3) for epoch in (0.0, 0.9, 1.0, 2.5)]
     [1.0, 1.0, 0.5, 0.25]
@@ -87,10 +95,10 @@ class Decay:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Warm up linearly, step by step, then fall along half a cosine to zero at the end; for small, short trainings.
+    """Warm up linearly, then decay to zero along half a cosine; for small, short trainings.
 
     Attributes:
-        warmup: epochs, or a fraction of one, until the full rate.
+        warmup: epochs, possibly a fraction of one, until the full learning rate.
 
     >>> [round(Cosine(warmup=0.5).rate(epoch, epochs=2.5), 3) for epoch in (0.25, 0.5, 1.5, 2.5)]
     [0.5, 1.0, 0.5, 0.0]
@@ -115,18 +123,18 @@ class Training:
     """How to train: nothing here depends on the task.
 
     Attributes:
-        optimiser, schedule: the schedule's factor multiplies the optimiser's rate before every step.
+        optimiser, schedule: the schedule multiplies the learning rate of the optimiser before every step.
         epochs: passes over the training data.
-        batch_size: examples a process and a forward pass; a step sees `batch_size · accumulate · processes` of them.
-        steps: stop after so many steps, in the middle of an epoch if need be; None trains all epochs.
-        accumulate: batches whose gradients are added up for one step.
-        clip: largest norm of the gradient; None leaves it as it is.
-        patience: evaluations without a better objective after which training stops; None never.
+        batch_size: examples per process and forward pass; a step uses `batch_size · accumulate · processes` of them.
+        steps: stop after this many steps, also in the middle of an epoch; None trains all epochs.
+        accumulate: batches whose gradients are accumulated for one step.
+        clip: maximum norm of the gradient; None does not clip it.
+        patience: stop after this many evaluations without a better objective; None never stops early.
         evaluate_every: epochs between evaluations; the end is always evaluated.
         save_every: seconds between checkpoints; one is also written at the end of every epoch.
         seed: of everything random: initial weights, order of the examples, dropout.
-        workers: processes that read examples; 0 reads them in the training one.
-        precision: "bf16" computes in bfloat16 on a GPU; the CPU always computes as the model is, where it is faster.
+        workers: processes that read examples; 0 reads them in the training process.
+        precision: "bf16" computes in bfloat16 on a GPU; the CPU always uses that of the model, which is faster.
         tensorboard: write the log for TensorBoard too; needs the package.
 
     >>> Training(Adam(1e-4), epochs=2).batch_size
@@ -155,7 +163,46 @@ class Training:
             if getattr(self, name) is not None:
                 check_number("Training", name, getattr(self, name), least=1, advice="use at least one, or none")
         if self.clip is not None:
-            check_number("Training", "clip", self.clip, above=0, advice="use none to leave gradients as they are")
+            check_number("Training", "clip", self.clip, above=0, advice="use none for no clipping")
         check_number("Training", "lr", self.optimiser.lr, above=0, advice="try 1e-4")
         for name in ("seed", "workers", "save_every"):
             check_number("Training", name, getattr(self, name), least=0, advice="use zero or more")
+
+
+OPTIMISERS: dict[type, type[Optimizer]] = {Adam: torch.optim.Adam, AdamW: torch.optim.AdamW, SGD: torch.optim.SGD}
+
+
+def build_optimiser(settings: Optimiser, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """The optimiser of the parameters that require a gradient.
+
+    >>> build_optimiser(SGD(0.1, momentum=0.9), [nn.Parameter(torch.zeros(1))]).defaults["momentum"]
+    0.9
+    """
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    return OPTIMISERS[type(settings)](trained, **asdict(settings))
+
+
+def set_rate(optimiser: Optimizer, rate: float) -> None:
+    """Set the learning rate of the next step."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+
+
+def scale_and_clip(gradients: list[Tensor], scale: Tensor | float, clip: float | None) -> Tensor:
+    """Multiply gradients by `scale`, then clip them to the norm `clip`, in place, and return the norm before clipping.
+
+    `g ← s g · min(1, clip / ‖s g‖)` with the Euclidean norm over all gradients together.
+
+    >>> gradients = [torch.tensor([3.0]), torch.tensor([4.0])]
+    >>> float(scale_and_clip(gradients, 2.0, clip=5.0)), gradients[1].tolist()
+    (10.0, [4.0])
+    """
+    if not gradients:
+        return torch.zeros(())
+    # One fused call over all gradients, instead of one small kernel per parameter.
+    norms = torch._foreach_norm(gradients)
+    norm: Tensor = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms])) * scale
+    # min(1, clip / norm) without waiting for the device; the caller checks the norm for NaN before the step.
+    factor = scale if clip is None else scale * (clip / norm.clamp_min(clip))
+    torch._foreach_mul_(gradients, factor)
+    return norm

@@ -1,4 +1,4 @@
-"""The training loop: it knows tasks and nothing else, and can be cut off anywhere without changing its result."""
+"""The training loop: it uses only the interface of a task, and a kill at any moment does not change its result."""
 
 from __future__ import annotations
 
@@ -15,19 +15,28 @@ import torch
 from torch import Tensor, nn
 
 from foveate.errors import DataError, FoveateError
-from foveate.tasks import Examples, Loss, Task
-from foveate.train.batches import Plan, move, read_batches
-from foveate.train.checkpoint import CHECKPOINT, WEIGHTS, load_checkpoint, save_checkpoint
-from foveate.train.config import Training
-from foveate.train.evaluate import evaluate
-from foveate.train.folder import CONFIG, LOG, VOCABULARY, lock, note_environment, open_run
-from foveate.train.history import Evaluation, History
-from foveate.train.interrupt import Wish, stop_wish
-from foveate.train.log import RunLog
-from foveate.train.optimise import build_optimiser, scale_and_clip, set_rate
-from foveate.train.processes import LossModule, add_up, make_accelerator, share_buffers
-from foveate.train.seeds import seed_everything
-from foveate.train.weights import load_weights, named_tensors, save_tensors
+from foveate.tasks import AnyTask, Examples, Loss
+from foveate.train.batches import Plan, move, read_batches, seed_everything
+from foveate.train.config import Training, build_optimiser, scale_and_clip, set_rate
+from foveate.train.evaluation import evaluate
+from foveate.train.processes import (
+    LossModule,
+    StopRequest,
+    broadcast_buffers,
+    handle_signals,
+    make_accelerator,
+    sum_over_processes,
+)
+from foveate.train.records import CONFIG, LOG, VOCABULARY, Evaluation, History, RunLog, lock, note_environment, open_run
+from foveate.train.weights import (
+    CHECKPOINT,
+    WEIGHTS,
+    load_checkpoint,
+    load_weights,
+    named_tensors,
+    save_checkpoint,
+    save_tensors,
+)
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -37,17 +46,17 @@ NAMED = 8
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody asked to stop; everything is saved."""
+    """Training was stopped by a signal; everything is saved."""
 
 
 class Diverged(FoveateError, ArithmeticError):
-    """The loss or its gradient is not a number any more; the last checkpoint is from before."""
+    """The loss or its gradient is NaN or infinite; the last checkpoint is from before."""
 
 
 def fit(
-    task: Task,
+    task: AnyTask,
     training: Training,
-    folder: Path,
+    directory: Path,
     *,
     config: Mapping[str, Any],
     root: Path | None = None,
@@ -55,65 +64,68 @@ def fit(
     resume: bool = False,
     progress: bool = True,
 ) -> History:
-    """Train a task's model and keep the run in a folder.
+    """Train a task's model and keep the run in a directory.
 
-    The result depends on the task, the training and the number of processes, not on how often it was cut off: weights
-    are the same, bit for bit, after any number of kills and resumes on the same kind of device.
+    The result depends on the task, the training and the number of processes, not on interruptions: the weights are the
+    same, bit for bit, after any number of kills and resumes on the same kind of device.
 
     Args:
-        task: gives data, model, loss and metrics.
+        task: defines data, model, loss and metrics.
         training: optimiser, schedule, batches, length, seed.
-        folder: of the run; `model.safetensors` in it has the best weights so far, `checkpoint.safetensors` the last.
-        config: what `config.json` shall say, enough to make the task again.
-        root: folder of the data, None for embedded data.
-        start: folder of a run whose weights training starts from; None starts from the task's own.
-        resume: go on from the last checkpoint in `folder`, or begin when there is none.
-        progress: draw a bar and say how evaluations went.
+        directory: of the run; `model.safetensors` holds the best weights so far, `checkpoint.safetensors` the last.
+        config: contents of `config.json`, from which the task can be created again.
+        root: directory of the data, None for embedded data.
+        start: directory of a run whose weights training starts from; None starts from the task's own.
+        resume: continue from the last checkpoint in `directory`, or begin if there is none.
+        progress: show a progress bar and the results of evaluations.
 
     Returns:
         the evaluations on the split "val".
     """
     accelerator = make_accelerator(training.precision)
-    folder = Path(folder)
-    model = _first_model(task, training.seed, start)
+    directory = Path(directory)
+    model, before = _first_model(task, training.seed, start)
     train, val = task.examples("train", root), task.examples("val", root)
     with ExitStack() as stack:
         if accelerator.is_main_process:
-            stack.enter_context(lock(folder))
-            open_run(folder, {CONFIG: config, VOCABULARY: task.vocabulary()}, resume=resume)
+            stack.enter_context(lock(directory))
+            open_run(directory, {CONFIG: config, VOCABULARY: task.vocabulary()}, resume=resume)
             prints = {"train": train.fingerprint(), "val": val.fingerprint()}
-            note_environment(folder, training.seed, accelerator.num_processes, str(accelerator.device), prints)
+            note_environment(directory, training.seed, accelerator.num_processes, str(accelerator.device), prints)
         accelerator.wait_for_everyone()
-        trainer = _Trainer(task, training, accelerator, model, train, val, folder)
+        trainer = _Trainer(task, training, accelerator, model, before, train, val, directory)
         if resume:
             trainer.restore()
-        wish = stack.enter_context(stop_wish())
+        stop = stack.enter_context(handle_signals())
         if accelerator.is_main_process:
             trainer.log = stack.enter_context(
                 RunLog(
-                    folder / LOG,
+                    directory / LOG,
                     step=trainer.step,
                     total=trainer.total,
                     tensorboard=training.tensorboard,
                     progress=progress,
                 )
             )
-        return trainer.run(wish)
+        return trainer.run(stop)
 
 
-def _first_model(task: Task, seed: int, start: Path | None) -> nn.Module:
+def _first_model(task: AnyTask, seed: int, start: Path | None) -> tuple[nn.Module, int]:
+    """The model before training, and the steps that the run it starts from had taken."""
     seed_everything(seed, "weights")
-    model = task.build_model()
+    model: nn.Module = task.build_model()
     if start is None:
         task.initialise(model)
-    else:
-        load_weights(model, start / WEIGHTS)
-    return model
+        return model, 0
+    state = load_weights(model, start / WEIGHTS, task.obsolete_weights)
+    # Older runs do not store the steps with their weights, which are those of the best evaluation.
+    best, steps = History.load(start, task.objective).best, state.get("steps")
+    return model, steps if isinstance(steps, int) else best.step if best else 0
 
 
 @dataclass(frozen=True)
 class _Step:
-    """What a step tells, the same on every process: means of the loss and its parts, and whether to stop or save."""
+    """The outcome of a step, equal on all processes: means of the loss and its parts, and whether to stop or save."""
 
     loss: float
     parts: dict[str, float]
@@ -124,20 +136,21 @@ class _Step:
 
 
 class _Trainer:
-    """A training at a step. Between two steps everything is in the model, the optimiser and the step's number."""
+    """The state of a training. Between two steps it consists of the model, the optimiser and the step."""
 
     def __init__(
         self,
-        task: Task,
+        task: AnyTask,
         training: Training,
         accelerator: Accelerator,
         model: nn.Module,
-        train: Examples,
-        val: Examples,
-        folder: Path,
+        before: int,
+        train: Examples[Any],
+        val: Examples[Any],
+        directory: Path,
     ) -> None:
-        self.task, self.training, self.accelerator, self.folder = task, training, accelerator, folder
-        self.train, self.val = train, val
+        self.task, self.training, self.accelerator, self.directory = task, training, accelerator, directory
+        self.train, self.val, self.before = train, val, before
         self.model = model.to(accelerator.device).train()
         self.optimiser = build_optimiser(training.optimiser, self.model.parameters())
         self.loss: nn.Module = accelerator.prepare(LossModule(task, self.model))
@@ -164,15 +177,15 @@ class _Trainer:
 
     @property
     def epoch(self) -> float:
-        """Epochs done."""
+        """Completed epochs."""
         return self.step / self.plan.steps_per_epoch
 
     def restore(self) -> None:
-        """Go back to the last checkpoint, if there is one."""
-        path = self.folder / CHECKPOINT
+        """Restore the last checkpoint, if there is one."""
+        path = self.directory / CHECKPOINT
         if not path.exists():
             return
-        position = load_checkpoint(path, self.model, self.optimiser)
+        position = load_checkpoint(path, self.model, self.optimiser, self.task.obsolete_weights)
         expected = {**self._position(), "step": position["step"]}
         if position != expected:
             raise DataError(
@@ -181,10 +194,10 @@ class _Trainer:
                 "use as many processes as before"
             )
         self.step = self.saved_step = position["step"]
-        self.history = History.load(self.folder, self.task.objective).until(self.step)
+        self.history = History.load(self.directory, self.task.objective).until(self.step)
 
-    def run(self, wish: Wish) -> History:
-        """Train to the end, from wherever this training is."""
+    def run(self, stop: StopRequest) -> History:
+        """Train from the current step to the end."""
         numbers = self.plan.batches(self.step, self.total)
         self.stream = read_batches(self.task, self.train, numbers, self.training.workers)
         while True:
@@ -193,61 +206,63 @@ class _Trainer:
                     self._evaluate()
             if self.step >= self.total or self._is_patience_over():
                 return self.history
-            done = self._take_step(wish)
+            done = self._take_step(stop)
             self.step += 1
-            self._tell(done)
+            self._record(done)
             if done.stop or done.save or self._at_epoch_end() or self.step == self.total:
                 with self.tally.paused():
                     self._save()
             if done.stop and self.step < self.total:
                 raise Interrupted(
-                    f"train: stopped after step {self.step} of {self.total}, everything is saved in {self.folder}"
+                    f"train: stopped after step {self.step} of {self.total}, everything is saved in {self.directory}"
                 )
 
-    def _take_step(self, wish: Wish) -> _Step:
+    def _take_step(self, stop: StopRequest) -> _Step:
         training = self.training
+        # Random numbers depend on the step alone, so that a resumed training repeats them.
         seed_everything(training.seed, "step", self.step, self.accelerator.process_index)
         epochs = self.total / self.plan.steps_per_epoch
         set_rate(self.optimiser, training.optimiser.lr * training.schedule.rate(self.epoch, epochs))
         losses, numbers = self._backward()
         names = sorted(losses[0].parts)
         due = self.accelerator.is_main_process and time.monotonic() - self.saved_at > training.save_every
-        flags = [len(numbers), bool(wish), due]
-        sums = add_up(self.accelerator, _stack(losses, names, flags))
+        flags = [len(numbers), bool(stop), due]
+        sums = sum_over_processes(self.accelerator, _stack(losses, names, flags))
+        # Gradients are means over processes of sums over examples: this scale makes them means over all examples.
         scale = self.accelerator.num_processes / sums[-4].clamp_min(1)
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         length = scale_and_clip(gradients, scale, training.clip).to(sums)
-        # the one place where the host waits for the device
-        *totals, count, examples, stop, save, norm = torch.cat([sums, length.reshape(1)]).tolist()
+        # The only place in a step where the CPU waits for the GPU.
+        *totals, count, examples, stopped, save, norm = torch.cat([sums, length.reshape(1)]).tolist()
         loss, *parts = (total / max(count, 1) for total in totals)
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            self._refuse(loss, norm, numbers)
+            self._raise_diverged(loss, norm, numbers)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        return _Step(loss, dict(zip(names, parts, strict=True)), norm, int(examples), stop > 0, save > 0)
+        return _Step(loss, dict(zip(names, parts, strict=True)), norm, int(examples), stopped > 0, save > 0)
 
     def _backward(self) -> tuple[list[Loss], list[int]]:
-        """Add up the gradients of the sums of this step's batches; processes average theirs after the last one."""
-        losses, seen = [], []
+        """Accumulate the gradients of this step's batches; processes average theirs after the last one."""
+        losses, used = [], []
         parts = self.plan.parts(self.step)
         for part in range(parts):
             numbers, batch = next(self.stream)
-            alone = self.accelerator.no_sync(self.loss) if part < parts - 1 else nullcontext()
-            with alone:
-                loss = self.loss(move(batch, self.accelerator.device))
+            sync = nullcontext() if part == parts - 1 else self.accelerator.no_sync(self.loss)
+            with sync:
+                loss = self.loss(move(batch, self.accelerator.device), self.before + self.step)
                 self.accelerator.backward(loss.total)
             losses.append(loss)
-            seen += numbers
-        return losses, seen
+            used += numbers
+        return losses, used
 
-    def _refuse(self, loss: float, norm: float, numbers: list[int]) -> None:
+    def _raise_diverged(self, loss: float, norm: float, numbers: list[int]) -> None:
         epoch, batch = divmod(self.step, self.plan.steps_per_epoch)
         named = ", ".join(str(number) for number in numbers[:NAMED]) + (", ..." if len(numbers) > NAMED else "")
         kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "there is no checkpoint yet"
         raise Diverged(
             f"train: expected a finite loss and gradient, got loss {loss:g} and norm {norm:g} at step {self.step + 1} "
             f"(epoch {epoch + 1}, batch {batch + 1}, examples {named}); {kept}: lower lr, set clip, "
-            "or look at these examples"
+            "or inspect these examples"
         )
 
     def _evaluation_due(self) -> bool:
@@ -270,22 +285,22 @@ class _Trainer:
             batch_size=self.training.batch_size,
             workers=self.training.workers,
             accelerator=self.accelerator,
-            progress=self.log is not None and self.log.speaks,
+            progress=self.log is not None and self.log.verbose,
         )
         self.history = self.history.after(Evaluation(self.step, self.epoch, metrics))
         if self.log is None:
             return
         best = self.history.best
         if best is not None and best.step == self.step:
-            save_tensors(self.folder / WEIGHTS, named_tensors(self.model))
-        self.history.save(self.folder)
+            save_tensors(self.directory / WEIGHTS, named_tensors(self.model), {"steps": self.before + self.step})
+        self.history.save(self.directory)
         self.log.write("evaluate", self.step, {"epoch": self.epoch, **metrics})
         objective = self.task.objective
-        told = sorted(metrics, key=lambda name: name != objective)[:NAMED]
-        shown = ", ".join(f"{name} {metrics[name]:.4g}" for name in told)
-        self.log.say(f"step {self.step}, epoch {self.epoch:.4g}: {shown}", {objective: f"{metrics[objective]:.4g}"})
+        first = sorted(metrics, key=lambda name: name != objective)[:NAMED]
+        shown = ", ".join(f"{name} {metrics[name]:.4g}" for name in first)
+        self.log.show(f"step {self.step}, epoch {self.epoch:.4g}: {shown}", {objective: f"{metrics[objective]:.4g}"})
 
-    def _tell(self, done: _Step) -> None:
+    def _record(self, done: _Step) -> None:
         if self.log is None:
             return
         self.log.advance(done.loss)
@@ -296,9 +311,9 @@ class _Trainer:
             self.tally = _Tally()
 
     def _save(self) -> None:
-        share_buffers(self.model)
+        broadcast_buffers(self.model)
         if self.accelerator.is_main_process:
-            save_checkpoint(self.folder / CHECKPOINT, self.model, self.optimiser, self._position())
+            save_checkpoint(self.directory / CHECKPOINT, self.model, self.optimiser, self._position())
         self.saved_step, self.saved_at = self.step, time.monotonic()
 
     def _position(self) -> dict[str, int]:
@@ -323,13 +338,13 @@ class _Tally:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not count the time of the body."""
+        """Exclude the time of the body."""
         start = time.perf_counter()
         yield
         self.since += time.perf_counter() - start
 
     def means(self) -> dict[str, float]:
-        """The means, and how many examples a second were seen."""
+        """The means, and the number of examples per second."""
         speed = self.examples / max(time.perf_counter() - self.since, 1e-9)
         return {name: value / self.steps for name, value in self.sums.items()} | {
             "examples_per_second": round(speed, 1)
@@ -337,11 +352,11 @@ class _Tally:
 
 
 def _stack(losses: list[Loss], names: list[str], flags: list[int]) -> Tensor:
-    """One vector to be added up over processes: total, the parts by name, count, the flags."""
+    """One vector to be summed over processes: total, the parts by name, count, the flags."""
     if any(sorted(loss.parts) != names for loss in losses):
         raise DataError(
             f"loss: expected the same parts in every batch, got {[sorted(loss.parts) for loss in losses]}; "
-            "give a part that does not apply as zero"
+            "return zero for a part that does not apply"
         )
     dtype = losses[0].total.dtype
     rows = [torch.stack([loss.total, *(loss.parts[name].to(dtype) for name in names)]).detach() for loss in losses]

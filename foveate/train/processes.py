@@ -1,26 +1,29 @@
-"""The engine: which process this is, on which device, and how processes talk to each other."""
+"""Processes and devices: which process this is, how processes exchange data, and how signals stop them."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
 
 from foveate.errors import FoveateError
-from foveate.tasks import Loss, Task
+from foveate.tasks import AnyTask, Loss
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
 def make_accelerator(precision: str = "fp32") -> Accelerator:
-    """The engine of this process: alone, or one of those that torchrun started.
+    """The accelerator of this process: a single one, or one of those that torchrun started.
 
-    FoveateError when torchrun started several and the engine found one, which would train as many models.
+    Raises FoveateError if torchrun started several processes and accelerate found one: each would train its own model.
     """
     from accelerate import Accelerator
 
@@ -36,45 +39,94 @@ def make_accelerator(precision: str = "fp32") -> Accelerator:
 
 
 class LossModule(nn.Module):
-    """The loss of a task as a module: what runs inside its forward is what several processes average gradients of.
+    """The loss of a task as a module, so that a task can call any method of its model.
 
-    So a task may call any method of its model, not only forward.
+    Gradients are averaged over processes only for what runs inside the forward of a module; this is all of `Task.loss`.
     """
 
-    def __init__(self, task: Task, model: nn.Module) -> None:
+    def __init__(self, task: AnyTask, model: nn.Module) -> None:
         super().__init__()
         self.task, self.model = task, model
 
-    def forward(self, batch: Any) -> Loss:
-        return self.task.loss(self.model, batch)
+    def forward(self, batch: Any, step: int) -> Loss:
+        return self.task.loss(self.model, batch, step)
 
 
 def gather_states(accelerator: Accelerator, state: dict[str, Any]) -> list[dict[str, Any]]:
-    """The state of every process, in order, on every process."""
+    """The states of all processes, in order, on every process."""
     if accelerator.num_processes == 1:
         return [state]
     from accelerate.utils import gather_object
 
-    return gather_object([state])
+    gathered: list[dict[str, Any]] = gather_object([state])
+    return gathered
 
 
-def add_up(accelerator: Accelerator, numbers: Tensor) -> Tensor:
+def sum_over_processes(accelerator: Accelerator, numbers: Tensor) -> Tensor:
     """The sum of a tensor over the processes."""
-    return accelerator.reduce(numbers, reduction="sum") if accelerator.num_processes > 1 else numbers
+    if accelerator.num_processes == 1:
+        return numbers
+    total: Tensor = accelerator.reduce(numbers, reduction="sum")
+    return total
 
 
-def share_buffers(model: nn.Module) -> None:
-    """Give every process the buffers of the first one, such as running means, which each has added up alone."""
+def broadcast_buffers(model: nn.Module) -> None:
+    """Broadcast the buffers of the first process, such as running means, which each process has updated on its own."""
     if distributed.is_initialized():
         for buffer in model.buffers():
             distributed.broadcast(buffer, 0)
 
 
 @contextmanager
-def processes_ended() -> Iterator[None]:
-    """Close the connection between processes at the end, so that none waits for another."""
+def close_process_group() -> Iterator[None]:
+    """Destroy the process group at the end, so that no process waits for another."""
     try:
         yield
     finally:
         if distributed.is_available() and distributed.is_initialized():
             distributed.destroy_process_group()
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopRequest:
+    """True once a signal has asked the process to stop."""
+
+    def __init__(self) -> None:
+        self.received = False
+
+    def __bool__(self) -> bool:
+        return self.received
+
+
+@contextmanager
+def handle_signals() -> Iterator[StopRequest]:
+    """Handle SIGINT and SIGTERM: the first is recorded; a second one interrupts immediately, except under torchrun.
+
+    >>> with handle_signals() as stop:
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     bool(stop)
+    True
+    """
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread may handle signals
+        return
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
+
+    # torchrun sends a second signal after that of the terminal, and kills processes that do not stop.
+    ignore_second = "TORCHELASTIC_RUN_ID" in os.environ
+
+    def record(number: int, frame: FrameType | None) -> None:
+        if stop.received and not ignore_second:
+            raise KeyboardInterrupt
+        stop.received = True
+
+    try:
+        for number in SIGNALS:
+            signal.signal(number, record)
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,27 +1,39 @@
-"""Tensors in safetensors files: checked against what is expected before anything is read, and for damage after."""
+"""Tensors in safetensors files: weights and checkpoints, compared with the model before they are read, and verified."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from foveate.data.writing import appearing
 from foveate.errors import DataError
+from foveate.io import atomic_write
 
-FORMAT = 1
+CHECKPOINT, WEIGHTS = "checkpoint.safetensors", "model.safetensors"
+# 1: checksum over names and values; 2: over names, types, shapes and values.
+FORMAT = 2
 NOTES = "foveate"
+ADVICE = "the file is damaged: download it again, or remove it to train from the beginning"
+
+
+class TensorInfo(NamedTuple):
+    """Shape and type of a tensor in a file."""
+
+    shape: tuple[int, ...]
+    dtype: str
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers that a file keeps, by name; of tensors that share memory only the first name.
+    """The parameters and buffers that are saved, by name; tensors that share memory are kept under the first name.
 
     >>> layer = nn.Linear(2, 2)
     >>> list(named_tensors(nn.ModuleDict({"a": layer, "b": layer})))
@@ -30,7 +42,8 @@ def named_tensors(module: nn.Module) -> dict[str, Tensor]:
     seen: set[tuple[Any, ...]] = set()
     found = {}
     for name, tensor in module.state_dict().items():
-        place = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
+        # The storage object, not its address: on the meta device all addresses are zero.
+        place = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride())
         if tensor.numel() and place in seen:
             continue
         seen.add(place)
@@ -39,96 +52,184 @@ def named_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any] | None = None) -> None:
-    """Write tensors and a JSON state into one file, whole or not at all, with a checksum over both."""
+    """Write tensors and a JSON state atomically into one file, with a checksum over both."""
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
     text = json.dumps(state or {}, sort_keys=True)
     notes = {"format": FORMAT, "state": text, "checksum": checksum(plain, text)}
-    with appearing(path) as aside:
-        # one entry: several would be written in an order that changes from run to run
-        save_file(plain, aside, {NOTES: json.dumps(notes)})
+    with atomic_write(path) as temporary:
+        # One entry: several would be written in an order that changes from run to run.
+        save_file(plain, temporary, {NOTES: json.dumps(notes)})
 
 
-def load_tensors(path: Path, expected: Mapping[str, Tensor] | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the state of a file that `save_tensors` wrote.
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the state of a file that `save_tensors` wrote; raises DataError if it is damaged or too new."""
+    with _open(path) as file:
+        notes = _read_notes(path, file.metadata() or {})
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+    text, version = notes.get("state", "{}"), notes.get("format", 1)
+    if "checksum" in notes and notes["checksum"] != checksum(tensors, text, version):
+        raise DataError(f"load: expected the checksum {notes['checksum']} of {path}, got another; {ADVICE}")
+    return tensors, _parse(path, text)
+
+
+def read_header(path: Path) -> dict[str, TensorInfo]:
+    """The names, shapes and types of the tensors in a file, without reading a tensor."""
+    with _open(path) as file:
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+        return {name: TensorInfo(tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+
+
+def check_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) -> None:
+    """Raises DataError if names, shapes and types in a file differ from those of a model.
 
     Args:
-        path: of the file.
-        expected: names, shapes and types that the file must have, compared with its header before any tensor is read;
-            None reads what there is.
-
-    A damaged file, one of a newer version and one with other tensors raise DataError.
+        module: on any device, also the meta device.
+        path: of the file, of which only the header is read.
+        obsolete: names that the file may have besides.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            notes = _read_notes(path, file.metadata() or {})
-            if expected is not None:
-                _check_header(path, file, expected)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
-    except FileNotFoundError:
-        raise DataError(f"load: expected the file {path}, got none; point to the folder of a run") from None
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"load: expected whole tensors in {path}, got {error}; {_ADVICE}") from None
-    if "checksum" in notes and notes["checksum"] != checksum(tensors, notes["state"]):
-        raise DataError(f"load: expected the checksum {notes['checksum']} of {path}, got another; {_ADVICE}")
-    return tensors, json.loads(notes.get("state", "{}"))
+    expected = {name: TensorInfo(tuple(t.shape), _DTYPES[t.dtype]) for name, t in named_tensors(module).items()}
+    found = {name: info for name, info in read_header(path).items() if name not in obsolete}
+    for name in sorted(found.keys() ^ expected.keys()):
+        there = "only in the file" if name in found else "only in the model"
+        raise DataError(
+            f"load: expected the {len(expected)} tensors of the model in {path}, got {len(found)}, for instance "
+            f"{name!r} {there}; the weights belong to another model"
+        )
+    for name, wanted in expected.items():
+        if found[name] != wanted:
+            raise DataError(
+                f"load: expected {name} {wanted.shape} of type {wanted.dtype} in {path}, got {found[name].shape} of "
+                f"type {found[name].dtype}; the weights belong to another model"
+            )
 
 
-def load_weights(module: nn.Module, path: Path) -> None:
-    """Fill a model with the weights of a file; DataError, and an untouched model, when they are of another model."""
-    tensors, _ = load_tensors(path, named_tensors(module))
+def load_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) -> dict[str, Any]:
+    """Load the weights of a file into a model and return the state that was saved with them.
+
+    Raises DataError and changes nothing if they belong to another model.
+    """
+    check_weights(module, path, obsolete)
+    tensors, state = load_tensors(path)
     with torch.no_grad():
         for name, tensor in named_tensors(module).items():
             tensor.copy_(tensors[name])
+    return state
 
 
-def checksum(tensors: Mapping[str, Tensor], text: str) -> str:
-    """Eight hexadecimal digits over names, values and a text.
+def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer, position: dict[str, int]) -> None:
+    """Write everything the next step depends on.
+
+    Learning rates, the order of the examples and random numbers are functions of step and seed, so that `position`
+    determines all of them.
+
+    Args:
+        path: of the file, written atomically.
+        model, optimiser: in their present state.
+        position: the step, and what defines a step (processes, steps per epoch).
+    """
+    tensors = {f"model.{name}": tensor for name, tensor in named_tensors(model).items()}
+    plain: dict[str, Any] = {}
+    for number, entries in optimiser.state_dict()["state"].items():
+        for key, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimiser.{number}.{key}"] = value
+            else:
+                plain[f"{number}.{key}"] = value
+    save_tensors(path, tensors, {"position": position, "optimiser": plain})
+
+
+def load_checkpoint(
+    path: Path, model: nn.Module, optimiser: Optimizer, obsolete: Collection[str] = ()
+) -> dict[str, int]:
+    """Restore model and optimiser to what `save_checkpoint` wrote, bit for bit, and return the position.
+
+    Raises DataError and changes nothing for a damaged file and for one of another model.
+    """
+    tensors, state = load_tensors(path)
+    weights = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+    saved = {name.removeprefix("optimiser."): value for name, value in tensors.items() if name.startswith("optimiser.")}
+    entries: dict[int, dict[str, Any]] = {}
+    try:
+        position = {name: int(state["position"][name]) for name in ("step", "steps_per_epoch", "processes")}
+        for name, value in {**saved, **state["optimiser"]}.items():
+            number, _, key = name.partition(".")
+            entries.setdefault(int(number), {})[key] = value
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"resume: expected the state of a training in {path}, got {error!r}; {ADVICE}") from None
+    _copy_weights(path, model, {name: value for name, value in weights.items() if name not in obsolete})
+    optimiser.load_state_dict({"state": entries, "param_groups": optimiser.state_dict()["param_groups"]})
+    return position
+
+
+def checksum(tensors: Mapping[str, Tensor], text: str, version: int = FORMAT) -> str:
+    """Eight hexadecimal digits over names, types, shapes and values of tensors and over a text.
+
+    Args:
+        tensors: by name.
+        text: any text.
+        version: 1 leaves out types and shapes, as older files did.
 
     >>> checksum({"a": torch.zeros(2)}, "") == checksum({"a": torch.ones(2)}, "")
     False
     """
     value = zlib.crc32(text.encode())
     for name in sorted(tensors):
-        value = zlib.crc32(name.encode(), value)
-        if tensors[name].numel():
-            value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
+        tensor = tensors[name]
+        label = name if version == 1 else f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+        value = zlib.crc32(label.encode(), value)
+        if tensor.numel():
+            value = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, value)
     return f"{value:08x}"
 
 
-_ADVICE = "the file is damaged: fetch it again, or remove it to train from the beginning"
+@contextmanager
+def _open(path: Path) -> Iterator[Any]:
+    """A safetensors file; what is wrong with it raises DataError."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError:
+        raise DataError(f"load: expected the file {path}, got none; pass the directory of a run") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"load: expected complete tensors in {path}, got {error}; {ADVICE}") from None
 
 
 def _read_notes(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What `save_tensors` wrote beside the tensors; nothing in files of other programs."""
-    try:
-        notes = json.loads(metadata.get(NOTES, "{}"))
-    except json.JSONDecodeError as error:
-        raise DataError(f"load: expected JSON beside the tensors in {path}, got {error}; {_ADVICE}") from None
-    if notes.get("format", FORMAT) > FORMAT:
+    """The metadata of `save_tensors`; empty in files of other programs."""
+    notes = _parse(path, metadata.get(NOTES, "{}"))
+    version = notes.get("format", 1)
+    if type(version) is not int or not isinstance(notes.get("state", "{}"), str):
+        raise DataError(f"load: expected the metadata of a run in {path}, got {notes!r:.80}; {ADVICE}")
+    if version > FORMAT:
         raise DataError(
-            f"load: expected format {FORMAT} or older in {path}, got {notes['format']}; a newer foveate wrote it: "
+            f"load: expected format {FORMAT} or older in {path}, got {version}; it was written by a newer foveate: "
             "run pip install -U foveate"
         )
     return notes
 
 
-def _check_header(path: Path, file: Any, expected: Mapping[str, Tensor]) -> None:
-    """Compare names, shapes and types without reading a tensor."""
-    names = set(file.keys())
-    for name in sorted(names ^ set(expected)):
-        there = "in the file alone" if name in names else "in the model alone"
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"load: expected JSON beside the tensors in {path}, got {error}; {ADVICE}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"load: expected a JSON object beside the tensors in {path}, got {found!r:.60}; {ADVICE}")
+    return found
+
+
+def _copy_weights(path: Path, model: nn.Module, found: Mapping[str, Tensor]) -> None:
+    own = named_tensors(model)
+    if {n: (t.shape, t.dtype) for n, t in own.items()} != {n: (t.shape, t.dtype) for n, t in found.items()}:
         raise DataError(
-            f"load: expected the {len(expected)} tensors of the model in {path}, got {len(names)}, for instance "
-            f"{name!r} {there}; the weights are of another model"
+            f"resume: expected the {len(own)} tensors of the model in {path}, got {len(found)} others; "
+            "the checkpoint belongs to another model: choose another directory"
         )
-    for name, tensor in expected.items():
-        part = file.get_slice(name)
-        found, wanted = (tuple(part.get_shape()), part.get_dtype()), (tuple(tensor.shape), _DTYPES[tensor.dtype])
-        if found != wanted:
-            raise DataError(
-                f"load: expected {name} {wanted[0]} of type {wanted[1]} in {path}, got {found[0]} of type {found[1]}; "
-                "the weights are of another model"
-            )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(found[name])
 
 
 _DTYPES = {

@@ -56,6 +56,9 @@ def test_a_constant_value_is_read_back():
         ("multimodal", {"penalty": 50.0}),
         ("multimodal", {"iterations": 1}),
         ("multimodal", {"floor": 1e-6}),
+        ("multimodal", {"background": False}),
+        ("multimodal", {"likelihood": "point"}),
+        ("multimodal", {"start": "random"}),
         ("multimodal", {"family": "truncated-paraboloid"}),
         ("k-mca", {"components": 4}),
         ("k-mca", {"iterations": 9}),
@@ -94,6 +97,43 @@ def test_training_draws_k_and_starts_from_the_global_seed():
     assert drawn == {1, 2, 3, 4}
 
 
+def test_random_starts_of_training_come_from_the_global_seed():
+    scores, values, found = two_bumps(), draw(3, N, 5, seed=1), []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        attend = mechanism("multimodal", max_components=1, training_iterations=1, start="random")
+        found.append(attend(scores, values, grid=GRID).context)
+        torch.manual_seed(seed)
+        assert torch.equal(found[-1], attend(scores, values, grid=GRID).context)
+    assert not torch.allclose(found[0], found[1])
+    assert not torch.allclose(found[0], found[2])
+
+
+def test_a_haze_is_reported_as_background_and_not_counted():
+    weights = 0.8 * torch.softmax(two_bumps(), -1) + 0.2 / N
+    for training in (True, False):
+        torch.manual_seed(1)
+        attend = mechanism("multimodal", max_components=2).train(training)
+        density = attend(weights.log(), draw(3, N, 5, seed=1), grid=GRID).density
+        assert density.components_used.tolist() == [2, 2, 2]
+        assert (density.background - 0.2).abs().max() < 0.1  # training takes five steps only
+    papers = mechanism("multimodal", background=False).eval()(weights.log(), draw(3, N, 5, seed=1), grid=GRID).density
+    assert papers.background is None
+
+
+def test_the_papers_model_is_the_papers_fit():
+    """Three random starts, a floor of 1e-6, the likelihood of points, no background."""
+    scores = two_bumps()
+    options = {"floor": 1e-6, "likelihood": "point", "start": "random", "background": False}
+    out = mechanism("multimodal", penalty=5.0, **options).eval()(scores, draw(3, N, 5), grid=GRID)
+    at, weights = ops.cell_centres(*GRID, dtype=torch.float64), torch.softmax(scores, -1)
+    candidates = [fit_mixture(weights, at, k, 10, 3, "random", floor=1e-6, likelihood="point") for k in range(1, 5)]
+    likelihoods = torch.stack([fit.log_likelihood for fit in candidates], -1)
+    torch.testing.assert_close(out.density.criterion, 5.0 * torch.arange(1, 5) - 2 * likelihoods)
+    for fit, each in zip(candidates, likelihoods.unbind(-1), strict=True):
+        torch.testing.assert_close(each, (weights * fit.pdf(at).log()).sum(-1))
+
+
 def test_training_iterations_are_used_in_training_only():
     scores, values, results = two_bumps(), draw(3, N, 5, seed=1), []
     for steps in (1, 9):
@@ -123,7 +163,8 @@ def test_sparse_components_vary_without_a_choice():
 
 
 def test_mixtures_of_paraboloids_leave_room_between_them():
-    out = mechanism("multimodal", family="truncated-paraboloid").eval()(two_bumps(), draw(3, N, 5), grid=GRID)
+    attend = mechanism("multimodal", family="truncated-paraboloid", background=False).eval()
+    out = attend(two_bumps(), draw(3, N, 5), grid=GRID)
     assert isinstance(out.density, Mixture)
     assert isinstance(out.density.components, TruncatedParaboloid)
     assert (out.density.support_area() < 0.8).all()
@@ -166,3 +207,12 @@ def test_unknown_options_and_families_are_explained():
         mechanism("k-mca", family="gausian")(draw(1, 4), draw(1, 4, 2), grid=(2, 2))
     with pytest.raises(ShapeError, match=r"continuous attention: expected a grid of 4 cells, got \(3, 3\)"):
         mechanism("k-mca")(draw(1, 4), draw(1, 4, 2), grid=(3, 3))
+
+
+def test_a_first_call_in_inference_mode_leaves_nothing_behind():
+    attend = mechanism("continuous-softmax")
+    with torch.inference_mode():
+        attend(torch.zeros(1, 15), torch.ones(1, 15, 2), grid=(3, 5))
+    scores = torch.zeros(1, 15, requires_grad=True)
+    attend(scores, torch.ones(1, 15, 2), grid=(3, 5)).context.sum().backward()
+    assert scores.grad is not None

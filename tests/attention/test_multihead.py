@@ -1,4 +1,4 @@
-"""Multi-head attention: torch's numbers with softmax, any transform in its place."""
+"""Multi-head attention: the outputs of torch with softmax, and any transform in its place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_same_numbers_as_torch(masked):
     torch.testing.assert_close(out.weights, weights)
 
 
-def test_a_mask_a_query():
+def test_a_mask_per_query():
     attend = MultiheadAttention(8, 2).double()
     causal = torch.ones(1, 4, 4, dtype=torch.bool).tril()
     out = attend(draw(2, 4, 8), draw(2, 4, 8), mask=causal)
@@ -50,6 +50,29 @@ def test_nothing_to_attend_to_reads_the_bias_alone():
     torch.testing.assert_close(out.context, attend.out_proj.bias.expand(1, 2, 8))
 
 
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_grids_of_different_sizes_in_one_batch(name):
+    attend, grid = MultiheadAttention(8, 2, transform=name).double(), torch.tensor([[2, 2], [3, 3]])
+    queries, keys = draw(2, 5, 8), draw(2, 9, 8, seed=1)
+    out = attend(queries, keys, grid=grid)
+    first, second = attend(queries[:1], keys[:1, :4], grid=(2, 2)), attend(queries[1:], keys[1:], grid=(3, 3))
+    torch.testing.assert_close(out.weights[:1, ..., :4], first.weights)
+    torch.testing.assert_close(out.context, torch.cat([first.context, second.context]))
+    assert (out.weights[0, ..., 4:] == 0).all()
+    assert out.mask.sum(-1).tolist() == [4, 9]
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_no_examples_no_queries_and_no_keys(name):
+    attend = MultiheadAttention(8, 2, transform=name)
+    for B, Q, N in ((0, 3, 4), (2, 0, 4), (2, 3, 0), (0, 0, 0)):
+        out = attend(torch.zeros(B, Q, 8), torch.zeros(B, N, 8), grid=(1, N))
+        out.context.sum().backward()
+        assert out.context.shape == (B, Q, 8)
+        assert out.weights.shape == (B, 2, Q, N)
+        torch.testing.assert_close(out.context, attend.out_proj.bias.expand(B, Q, 8))
+
+
 def test_dropout_works_in_training_only():
     attend = MultiheadAttention(8, 2, dropout=0.9).double()
     x = draw(1, 6, 8)
@@ -63,3 +86,10 @@ def test_what_does_not_fit_is_explained():
         MultiheadAttention(8, 6)
     with pytest.raises(ShapeError, match=r"expected keys \(B, N, D\) of sizes \(1, any, 8\), got \(1, 3, 7\)"):
         MultiheadAttention(8, 2)(torch.zeros(1, 2, 8), torch.zeros(1, 3, 7))
+    attend, x = MultiheadAttention(8, 2, transform="tvmax"), torch.zeros(1, 6, 8)
+    with pytest.raises(
+        ShapeError, match=r"tvmax: expected grid=\(H, W\), got None; pass the rows and columns of the 6"
+    ):
+        attend(x, x)
+    with pytest.raises(ShapeError, match=r"tvmax: expected a grid of 6 cells, got \(2, 4\); rows times columns"):
+        attend(x, x, grid=(2, 4))

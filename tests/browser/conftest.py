@@ -1,7 +1,7 @@
 """A studio on a free port and a browser that notes every error and every request that leaves for another host.
 
 Needs the extra `studio`, playwright and Debian's chromium: `make browsers` brings them. With FOVEATE_SCREENSHOTS set
-to a folder, the walks leave pictures of the pages there.
+to a directory, the walks leave images of the pages there.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """A folder with one report, and runs of the tasks that have none inside the package."""
-    folder = tmp_path_factory.mktemp("runs")
-    make_untrained(folder / "tells", "captioning-lstm-scenes")
-    make_untrained(folder / "fits", "matching-scan-scenes")
-    (folder / "mine").mkdir()
-    (folder / "mine" / "report.html").write_text("<!doctype html><title>t</title><h1>My report</h1>", encoding="utf-8")
-    return folder
+    """A directory with one report, and runs of the tasks that have none inside the package."""
+    directory = tmp_path_factory.mktemp("runs")
+    make_untrained(directory / "captioner", "captioning-lstm-scenes")
+    make_untrained(directory / "fits", "matching-scan-scenes")
+    (directory / "mine").mkdir()
+    (directory / "mine" / "report.html").write_text(
+        "<!doctype html><title>t</title><h1>My report</h1>", encoding="utf-8"
+    )
+    return directory
 
 
 @pytest.fixture(scope="session")
@@ -120,12 +122,12 @@ def page(browser, address):
 
 @pytest.fixture
 def keep(request):
-    """`keep(page, name)` leaves a picture of the page for the documentation, when asked to."""
-    folder = os.environ.get("FOVEATE_SCREENSHOTS")
+    """`keep(page, name)` leaves an image of the page for the documentation, when asked to."""
+    directory = os.environ.get("FOVEATE_SCREENSHOTS")
 
     def save(page, name: str) -> None:
-        if folder:
+        if directory:
             page.mouse.move(0, 0)
-            page.screenshot(path=Path(folder) / f"studio-{name}.png", full_page=True)
+            page.screenshot(path=Path(directory) / f"studio-{name}.png", full_page=True)
 
     return save

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -80,6 +82,16 @@ def test_gradients_reach_scores_and_values(name):
     assert values.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("grid", [(3, 3), (6,)], ids=["plane", "line"])
+def test_second_derivatives_are_right(name, grid):
+    """In scores and values; a wrong one would mislead gradient penalties and meta-learning without a word."""
+    if MECHANISMS[name].needs_grid and len(grid) == 1:
+        pytest.skip("over a two-dimensional grid only")
+    attend, n = mechanism(name).eval(), math.prod(grid)
+    inputs = draw(2, n).requires_grad_(), draw(2, n, 2, seed=1).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda z, v: attend(z, v, grid=grid).context, inputs, atol=1e-5, rtol=1e-4)
+
+
 def test_evaluation_is_repeatable(name):
     attend = mechanism(name).eval()
     scores, values = inputs()
@@ -100,9 +112,18 @@ def test_grids_of_different_sizes_in_one_batch(name):
     assert (unmasked.weights[0, 10:] == 0).all()
 
 
+def test_tuple_and_tensor_grids_agree(name):
+    attend = mechanism(name).eval()
+    for queries in ((), (2,)):
+        scores, values = inputs(*queries)
+        expected = attend(scores, values, grid=GRID)
+        out = attend(scores, values, grid=torch.tensor([GRID] * 3))
+        torch.testing.assert_close(out.weights, expected.weights)
+        torch.testing.assert_close(out.context, expected.context)
+        torch.testing.assert_close(out.map(7, 6), expected.map(7, 6))
+
+
 def test_one_dimension(name):
-    if MECHANISMS[name].needs_grid:
-        pytest.skip("over a two-dimensional grid only")
     scores, values = inputs()
     out = mechanism(name).eval()(scores, values, grid=(N,))
     assert out.context.shape == (3, D)

@@ -24,7 +24,7 @@ def _answers(rows: range) -> Batch:
     return ([said[i] for i in rows], asked), {}
 
 
-def _looks(rows: range) -> Batch:
+def _attention(rows: range) -> Batch:
     torch.manual_seed(0)
     mean = torch.rand(6, 2)[rows.start : rows.stop]
     density = Gaussian(mean, 0.02 * torch.eye(2).expand(len(mean), 2, 2))
@@ -56,7 +56,7 @@ def _captions(rows: range) -> Batch:
     return ([f"p{i}" for i in rows], [said[i] for i in rows], [people[i] for i in rows], [things[i] for i in rows]), {}
 
 
-def _word_looks(rows: range) -> Batch:
+def _word_attention(rows: range) -> Batch:
     maps = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0)).relu()
     mask = torch.arange(4)[None] < torch.tensor([4, 3, 2, 1, 0, 4])[:, None]
     return (maps[rows.start : rows.stop], mask[rows.start : rows.stop]), {}
@@ -66,9 +66,9 @@ EXAMPLES: dict[str, Callable[[range], Batch]] = {
     "answers": _answers,
     "captions": _captions,
     "grounding": _phrases,
-    "looks": _looks,
+    "attention": _attention,
     "retrieval": _ranks,
-    "word looks": _word_looks,
+    "word attention": _word_attention,
 }
 
 

@@ -11,7 +11,6 @@ from foveate.data.answers import (
     CONTRACTED,
     CONTRACTIONS,
     PUNCTUATION,
-    AnswerVocabulary,
     agreement,
     answer_scores,
     normalise_answer,
@@ -19,6 +18,7 @@ from foveate.data.answers import (
     normalise_pair,
 )
 from foveate.data.samples import Question
+from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError
 
 
@@ -135,7 +135,7 @@ def test_soft_targets_of_ten_and_of_one():
 
 def test_agreement_refuses_impossible_counts():
     with pytest.raises(
-        ValueError, match=r"agreement: expected 0 <= matches <= people .* got 3 of 2; count the answers"
+        ValueError, match=r"agreement: expected 0 <= matches <= annotators .* got 3 of 2; count the answers"
     ):
         agreement(3, 2)
 
@@ -174,11 +174,14 @@ def test_vocabulary_survives_saving(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[1]", r"expected \{'kind': 'answers', 'answers': \[...\]\} in .*answers.json, got \[1\]; name a file"),
+        (
+            "[1]",
+            r"expected \{'kind': 'answers', 'answers': \[...\]\} in .*answers.json, got \[1\]; use a file written by",
+        ),
         ('{"kind": "words", "words": []}', r"expected \{'kind': 'answers'"),
         ('{"kind": "answers", "answers": [1]}', "expected strings, got other values"),
         ('{"kind": "answers", "answers": ["a", "a"]}', "expected different answers, got 'a' twice; keep one"),
-        ('{"kind": "answers", ', r"expected JSON in .*answers.json, got .* it may be cut short"),
+        ('{"kind": "answers", ', r"expected JSON in .*answers.json, got .* it may be truncated"),
     ],
 )
 def test_vocabulary_refuses_other_files(tmp_path, content, message):

@@ -42,9 +42,9 @@ CATEGORIES = [
 
 @pytest.fixture
 def root(tmp_path):
-    notes, pictures = tmp_path / "annotations", tmp_path / "val2014"
+    notes, directory = tmp_path / "annotations", tmp_path / "val2014"
     notes.mkdir()
-    pictures.mkdir()
+    directory.mkdir()
     images = [listed(42), listed(7, width=100, height=200)]
     write(notes / CAPTIONS, images, [caption(1, 7, "Two dogs."), caption(2, 42), caption(3, 42)])
     found = [
@@ -54,7 +54,7 @@ def root(tmp_path):
     ]
     write(notes / INSTANCES, images, found, categories=CATEGORIES)
     for image in images:
-        Image.new("RGB", (20, 10)).save(pictures / image["file_name"])
+        Image.new("RGB", (20, 10)).save(directory / image["file_name"])
     return tmp_path
 
 
@@ -71,9 +71,9 @@ def change(path, work):
 
 def test_captions_and_objects(root):
     data = read_coco(root, "val")
-    assert (data.name, data.split, [p.id for p in data.pictures]) == ("coco-2014", "val", [42, 7])
-    assert (data.picture(7).width, data.picture(7).height) == (100, 200)
-    assert data.picture(7).pixels().shape == (10, 20, 3)
+    assert (data.name, data.split, [p.id for p in data.images]) == ("coco-2014", "val", [42, 7])
+    assert (data.image(7).width, data.image(7).height) == (100, 200)
+    assert data.image(7).pixels().shape == (10, 20, 3)
     assert [c.id for c in data.captions_of(42)] == [2, 3]
     assert data.captions[1].text == "A bicycle replica with a clock as the front wheel."
     assert data.captions[0].tokens == ("two", "dogs")
@@ -96,26 +96,26 @@ def test_one_of_the_two_files_is_enough(root):
     assert (len(only.captions), only.objects) == (3, {})
 
 
-def test_years_and_picture_names_of_2017(root):
+def test_years_and_image_names_of_2017(root):
     notes = root / "annotations"
     (root / "images" / "val2017").mkdir(parents=True)
     Image.new("RGB", (2, 2)).save(root / "images" / "val2017" / "000000000005.jpg")
     write(notes / "captions_val2017.json", [listed(5) | {"file_name": "000000000005.jpg"}], [caption(9, 5)])
     assert read_coco(root, "val").name == "coco-2014"
     data = read_coco(root, "val", year=2017)
-    assert (data.name, data.pictures[0].source.name) == ("coco-2017", "000000000005.jpg")
+    assert (data.name, data.images[0].source.name) == ("coco-2017", "000000000005.jpg")
     with pytest.raises(
         DataError, match=r"expected captions_val2015.json or instances_val2015.json in .*cocodataset.org"
     ):
         read_coco(root, "val", year=2015)
 
 
-def test_pictures_absent_or_elsewhere(root):
+def test_images_absent_or_elsewhere(root):
     (root / "val2014").rename(root / "photos")
-    with pytest.raises(DataError, match=r"read_coco: expected the picture 42 of .*captions_val2014.json, got none in"):
+    with pytest.raises(DataError, match=r"read_coco: expected the image 42 of .*captions_val2014.json, got none in"):
         read_coco(root, "val")
-    assert read_coco(root, "val", images=root / "photos").picture(42).source.parent == root / "photos"
-    assert read_coco(root, "val", need_pictures=False).picture(42).source.name == "COCO_val2014_000000000042.jpg"
+    assert read_coco(root, "val", image_dir=root / "photos").image(42).source.parent == root / "photos"
+    assert read_coco(root, "val", need_images=False).image(42).source.name == "COCO_val2014_000000000042.jpg"
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ def test_pictures_absent_or_elsewhere(root):
         (
             CAPTIONS,
             lambda c: c["annotations"][0].update(image_id=8),
-            "expected the picture 8 of annotation 1 among the",
+            "expected the image 8 of annotation 1 among the",
         ),
         (CAPTIONS, lambda c: c["annotations"][0].pop("caption"), r"expected 'caption' \(str\) in every record of"),
         (CAPTIONS, lambda c: c["images"][0].pop("width"), r"expected 'width' \(int\) in every record"),
         (
             INSTANCES,
             lambda c: c["annotations"][0].update(bbox=[90.0, 0, 20, 5]),
-            r"inside the 100 x 200 picture, got \(90.0",
+            r"inside the 100 x 200 image, got \(90.0",
         ),
         (
             INSTANCES,
@@ -179,7 +179,7 @@ def test_outlines_are_not_held(root):
 
 def test_missing_files_and_split(root):
     with pytest.raises(
-        DataError, match=r"expected captions_train2014.json or .* in .*; annotations and pictures come from"
+        DataError, match=r"expected captions_train2014.json or .* in .*; annotations and images come from"
     ):
         read_coco(root, "train")
     with pytest.raises(UnknownName, match="split of COCO"):
@@ -189,15 +189,15 @@ def test_missing_files_and_split(root):
 def karpathy(tmp_path, splits=("train", "restval", "val", "test")):
     images = []
     for i, split in enumerate(splits):
-        folder = "train2014" if split == "train" else "val2014"
-        name = f"COCO_{folder}_{100 + i:012d}.jpg"
-        (tmp_path / folder).mkdir(exist_ok=True)
-        Image.new("RGB", (3, 2)).save(tmp_path / folder / name)
+        directory = "train2014" if split == "train" else "val2014"
+        name = f"COCO_{directory}_{100 + i:012d}.jpg"
+        (tmp_path / directory).mkdir(exist_ok=True)
+        Image.new("RGB", (3, 2)).save(tmp_path / directory / name)
         sentences = [
             {"tokens": ["a", "man"], "raw": f"A man, number {j}.", "imgid": i, "sentid": 10 * i + j} for j in range(5)
         ]
         images.append(
-            {"filepath": folder, "sentids": [], "filename": name, "imgid": i, "split": split}
+            {"filepath": directory, "sentids": [], "filename": name, "imgid": i, "split": split}
             | {"sentences": sentences, "cocoid": 100 + i}
         )
     (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": images, "dataset": "coco"}))
@@ -208,11 +208,11 @@ def test_karpathy_splits(tmp_path):
     root = karpathy(tmp_path)
     for i, split in enumerate(("train", "restval", "val", "test")):
         data = read_coco_karpathy(root, split)
-        assert (data.name, data.split, [p.id for p in data.pictures]) == ("coco", split, [100 + i])
+        assert (data.name, data.split, [p.id for p in data.images]) == ("coco", split, [100 + i])
         assert [c.id for c in data.captions] == [10 * i + j for j in range(5)]
         assert data.captions[1].tokens == ("a", "man", "number", "1")
-        assert data.pictures[0].pixels().shape == (2, 3, 3)
-    assert [p.id for p in read_coco_karpathy(root, "train+restval").pictures] == [100, 101]
+        assert data.images[0].pixels().shape == (2, 3, 3)
+    assert [p.id for p in read_coco_karpathy(root, "train+restval").images] == [100, 101]
 
 
 def test_karpathy_errors(tmp_path):
@@ -222,15 +222,15 @@ def test_karpathy_errors(tmp_path):
     (root / "val2014" / "COCO_val2014_000000000103.jpg").unlink()
     with pytest.raises(
         DataError,
-        match=r"expected the picture COCO_val2014_000000000103.jpg of .*dataset_coco.json, got none in .*val2014",
+        match=r"expected the image COCO_val2014_000000000103.jpg of .*dataset_coco.json, got none in .*val2014",
     ):
         read_coco_karpathy(root, "test")
-    assert read_coco_karpathy(root, "test", need_pictures=False).pictures[0].source.parent == root / "val2014"
+    assert read_coco_karpathy(root, "test", need_images=False).images[0].source.parent == root / "val2014"
     change(root / "dataset_coco.json", lambda c: c["images"][2]["sentences"][0].pop("sentid"))
     with pytest.raises(DataError, match="expected 'sentid'"):
         read_coco_karpathy(root, "val")
     change(root / "dataset_coco.json", lambda c: c["images"][2].update(sentences=[]))
-    with pytest.raises(DataError, match=r"expected captions for picture 102 in .*dataset_coco.json, got none"):
+    with pytest.raises(DataError, match=r"expected captions for image 102 in .*dataset_coco.json, got none"):
         read_coco_karpathy(root, "val")
     (root / "dataset_coco.json").unlink()
     with pytest.raises(

@@ -3,8 +3,8 @@
 import pytest
 
 from foveate.data.entities import EntityPhrase, link_phrases, parse_sentence, read_boxes, read_sentences
-from foveate.data.samples import Box, Caption, Dataset, Picture
-from foveate.data.tokens import tokenize
+from foveate.data.samples import Box, Caption, Dataset, ImageRecord
+from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError
 
 XML = """<annotation>
@@ -27,17 +27,17 @@ def flagged(name, scene, absent):
     return f"<object><name>{name}</name><scene>{scene}</scene><nobndbox>{absent}</nobndbox></object>"
 
 
-def write(folder, sentences, objects, stem="1000092795", width=100):
+def write(directory, sentences, objects, stem="1000092795", width=100):
     for name in ("Sentences", "Annotations"):
-        (folder / name).mkdir(exist_ok=True)
-    (folder / "Sentences" / f"{stem}.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
-    (folder / "Annotations" / f"{stem}.xml").write_text(XML.format(width=width, objects="".join(objects)))
-    return folder
+        (directory / name).mkdir(exist_ok=True)
+    (directory / "Sentences" / f"{stem}.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    (directory / "Annotations" / f"{stem}.xml").write_text(XML.format(width=width, objects="".join(objects)))
+    return directory
 
 
 def dataset(*texts, name="1000092795_abc.jpg"):
     captions = tuple(Caption(i, name, text, tokenize(text)) for i, text in enumerate(texts))
-    return Dataset("flickr", "train", (Picture(name, lambda: None),), captions=captions)
+    return Dataset("flickr", "train", (ImageRecord(name, lambda: None),), captions=captions)
 
 
 def test_sentences_of_the_publisher(tmp_path):
@@ -91,12 +91,12 @@ def test_boxes_are_pixels_from_one_in_the_annotated_size(tmp_path):
         (
             [boxed(["8"], (1, 1, 150, 10))],
             100,
-            r"inside the 100 x 200 picture, got \(0, 0, 150, 10\) for entity 8 in .*xml",
+            r"inside the 100 x 200 image, got \(0, 0, 150, 10\) for entity 8 in .*xml",
         ),
         ([boxed(["8"], (20, 1, 10, 10))], 100, "expected a box inside .* for entity 8"),
         ([boxed(["8"], ("x", 1, 10, 10))], 100, "expected a whole number in <xmin>, got 'x' for entity 8 in .*xml"),
-        ([], "", "expected a whole number in <size/width>, got '' for the picture in .*xml"),
-        (["<object>"], 100, "expected XML in .*xml, got mismatched tag.*; the file may be cut short"),
+        ([], "", "expected a whole number in <size/width>, got '' for the image in .*xml"),
+        (["<object>"], 100, "expected XML in .*xml, got mismatched tag.*; the file may be truncated"),
     ],
 )
 def test_broken_annotations_are_named(tmp_path, objects, width, message):
@@ -119,12 +119,12 @@ def test_missing_files_are_named(tmp_path):
         read_sentences(tmp_path / "1.txt")
     with pytest.raises(DataError, match=r"expected the file .*1.xml, got none"):
         read_boxes(tmp_path / "1.xml")
-    with pytest.raises(DataError, match="link_phrases: expected the folder"):
+    with pytest.raises(DataError, match="link_phrases: expected the directory"):
         link_phrases(dataset("A dog"), tmp_path / "none")
 
 
 def test_every_phrase_is_linked_or_counted(tmp_path):
-    folder = write(
+    directory = write(
         tmp_path,
         [
             "[/EN#5/scene A beach] with [/EN#9/people nobody] .",
@@ -135,7 +135,7 @@ def test_every_phrase_is_linked_or_counted(tmp_path):
         [boxed(["1"], (1, 1, 50, 100)), boxed(["1", "2"], (51, 1, 100, 100)), flagged("5", 1, 0), flagged("6", 0, 1)],
     )
     captions = ["A blonde girl's short sleeved t shirt, it.", "A beach with nobody.", "Rain!", "Sunny"]
-    linked = link_phrases(dataset(*captions), folder)
+    linked = link_phrases(dataset(*captions), directory)
     assert linked.counts == {
         "linked": 2, "notvisual": 1, "scene": 1, "no annotation": 1, "no words": 1, "nobndbox": 1, "no caption": 1,
     }  # fmt: skip
@@ -153,3 +153,36 @@ def test_every_phrase_is_linked_or_counted(tmp_path):
     assert [p.unlinked for p in second.phrases] == ["scene", "no annotation"]
     assert [p.unlinked for p in third.phrases] == ["nobndbox"]
     assert last.phrases == ()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "latin-1", "cp037", "utf-7"])
+@pytest.mark.parametrize("entity", ['<!ENTITY x "xxxxxxxx">', '<!ENTITY x SYSTEM "file:///etc/hostname">'])
+def test_entities_are_rejected_in_every_encoding(tmp_path, encoding, entity):
+    path = tmp_path / "a.xml"
+    text = f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE a [{entity}]><annotation>&x;</annotation>'
+    path.write_bytes(text.encode(encoding))
+    with pytest.raises(DataError, match=r"read_boxes: expected (plain )?XML in .*a\.xml, got"):
+        read_boxes(path)
+
+
+def test_annotations_in_another_encoding_are_read(tmp_path):
+    text = "<annotation><size><width>4</width><height>2</height></size></annotation>"
+    for encoding in ("utf-16", "latin-1", "utf-8-sig"):
+        declaration = f'<?xml version="1.0" encoding="{encoding.removesuffix("-sig")}"?>'
+        (tmp_path / "a.xml").write_bytes((declaration + text).encode(encoding))
+        assert read_boxes(tmp_path / "a.xml").width == 4
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "..", "a" * 300])
+def test_names_of_images_do_not_lead_elsewhere(tmp_path, name):
+    for part in ("Sentences", "Annotations"):
+        (tmp_path / "entities" / part).mkdir(parents=True)
+    data = Dataset("flickr", "val", (ImageRecord(name, tmp_path / "x.jpg"),))
+    with pytest.raises(DataError, match=r"expected a file name without a directory|expected the file"):
+        link_phrases(data, tmp_path / "entities")
+
+
+def test_a_sentence_too_long_to_align_is_rejected(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 100_000)
+    with pytest.raises(DataError, match="expected lines of at most 2000 characters"):
+        read_sentences(tmp_path / "a.txt")

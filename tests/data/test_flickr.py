@@ -11,7 +11,7 @@ from foveate.errors import DataError, UnknownName
 NAMES = ("1000268201_693b08cb0e.jpg", "1001773457_577c3a7d70.jpg", "1002674143_1b742ab4b8.jpg")
 
 
-def make(root, name="flickr8k", folder="images"):
+def make(root, name="flickr8k", directory="images"):
     images = []
     for i, (file, split) in enumerate(zip(NAMES, ("train", "val", "test"), strict=True)):
         sentences = [
@@ -21,8 +21,8 @@ def make(root, name="flickr8k", folder="images"):
             {"sentids": [5 * i + j for j in range(5)], "imgid": i, "sentences": sentences, "split": split}
             | {"filename": file}
         )
-        (root / folder).mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (6, 4)).save(root / folder / file)
+        (root / directory).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (6, 4)).save(root / directory / file)
     (root / f"dataset_{name}.json").write_text(json.dumps({"images": images, "dataset": name}))
     return root
 
@@ -33,17 +33,17 @@ def test_splits_and_captions(tmp_path, name):
     for i, split in enumerate(("train", "val", "test")):
         data = read_flickr(root, split)
         assert (data.name, data.split) == (name, split)
-        assert [p.id for p in data.pictures] == [NAMES[i]]
+        assert [p.id for p in data.images] == [NAMES[i]]
         assert [c.id for c in data.captions_of(NAMES[i])] == list(range(5 * i, 5 * i + 5))
         assert data.captions[2].tokens == ("a", "dog", "runs", "2")
         assert data.captions[2].text == "A dog runs 2 ."
         assert data.captions[2].phrases == ()
-        assert data.pictures[0].pixels().shape == (4, 6, 3)
+        assert data.images[0].pixels().shape == (4, 6, 3)
 
 
-@pytest.mark.parametrize("folder", ["images", "flickr30k-images", "Flicker8k_Dataset", "."])
-def test_picture_folders(tmp_path, folder):
-    assert read_flickr(make(tmp_path, folder=folder), "val").pictures[0].source == tmp_path / folder / NAMES[1]
+@pytest.mark.parametrize("directory", ["images", "flickr30k-images", "Flicker8k_Dataset", "."])
+def test_image_directories(tmp_path, directory):
+    assert read_flickr(make(tmp_path, directory=directory), "val").images[0].source == tmp_path / directory / NAMES[1]
 
 
 def test_name_and_images_are_chosen(tmp_path):
@@ -52,19 +52,17 @@ def test_name_and_images_are_chosen(tmp_path):
     assert read_flickr(tmp_path, "val").name == "flickr30k"
     assert read_flickr(tmp_path, "val", name="flickr8k").name == "flickr8k"
     (tmp_path / "images").rename(tmp_path / "photos")
-    assert read_flickr(tmp_path, "val", images=tmp_path / "photos").pictures[0].source.parent.name == "photos"
-    with pytest.raises(
-        DataError, match=f"read_flickr: expected the picture {NAMES[1]} of .*flickr30k.json, got none in"
-    ):
+    assert read_flickr(tmp_path, "val", image_dir=tmp_path / "photos").images[0].source.parent.name == "photos"
+    with pytest.raises(DataError, match=f"read_flickr: expected the image {NAMES[1]} of .*flickr30k.json, got none in"):
         read_flickr(tmp_path, "val")
-    assert len(read_flickr(tmp_path, "val", need_pictures=False)) == 1
+    assert len(read_flickr(tmp_path, "val", need_images=False)) == 1
 
 
-def test_phrases_come_along_when_the_folder_is_there(tmp_path):
+def test_phrases_come_along_when_the_directory_is_there(tmp_path):
     root = make(tmp_path)
     home = tmp_path / "elsewhere"
-    for folder in ("Sentences", "Annotations"):
-        (home / folder).mkdir(parents=True)
+    for directory in ("Sentences", "Annotations"):
+        (home / directory).mkdir(parents=True)
     lines = [f"[/EN#7/animals A dog] runs {j} ." for j in reversed(range(5))]
     (home / "Sentences" / "1001773457.txt").write_text("\n".join(lines) + "\n")
     box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>10</ymax></bndbox>"
@@ -90,5 +88,5 @@ def test_errors(tmp_path):
     content["images"][1]["filename"] = content["images"][0]["filename"]
     content["images"][1]["split"] = "train"
     (tmp_path / "dataset_flickr8k.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match=f"expected pictures with different ids, got '{NAMES[0]}' twice"):
+    with pytest.raises(DataError, match=f"expected images with different ids, got '{NAMES[0]}' twice"):
         read_flickr(tmp_path, "train")

@@ -4,11 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
-from foveate.data.hat import attach_looks, index_maps, read_hat, to_grid
+from foveate.data.hat import attach_human_maps, index_maps, read_hat
 from foveate.errors import DataError, UnknownName
 
 
@@ -26,8 +24,8 @@ def root(tmp_path):
     ]
     (tmp_path / "OpenEnded_mscoco_val2014_questions.json").write_text(json.dumps({"questions": questions}))
     (tmp_path / "mscoco_val2014_annotations.json").write_text(json.dumps({"annotations": notes}))
-    for folder in ("val2014", "vqahat_val"):
-        (tmp_path / folder).mkdir()
+    for directory in ("val2014", "vqahat_val"):
+        (tmp_path / directory).mkdir()
     for i in (1, 2, 3):
         Image.new("RGB", (8, 6)).save(tmp_path / "val2014" / f"COCO_val2014_{i:012d}.jpg")
     for name, shade in (("10_1", 10), ("10_2", 20), ("10_10", 30), ("31_1", 40)):
@@ -39,9 +37,9 @@ def root(tmp_path):
 def test_questions_with_maps_and_their_people(root):
     data = read_hat(root, "val")
     assert (data.name, data.split) == ("vqa-hat", "val")
-    assert [(q.id, len(q.looks)) for q in data.questions] == [(10, 3), (31, 1)]
-    assert [p.id for p in data.pictures] == [1, 3]
-    looks = [look() for look in data.questions[0].looks]
+    assert [(q.id, len(q.human_maps)) for q in data.questions] == [(10, 3), (31, 1)]
+    assert [p.id for p in data.images] == [1, 3]
+    looks = [look() for look in data.questions[0].human_maps]
     assert [float(look[0, 0]) for look in looks] == [10, 20, 30]  # by number, 10 after 2
     assert looks[0].shape == (6, 8)
     assert looks[0].dtype == np.float32
@@ -52,7 +50,7 @@ def test_maps_elsewhere(root):
     (root / "vqahat_val").rename(root / "maps")
     assert len(read_hat(root, "val", maps=root / "maps").questions) == 2
     with pytest.raises(
-        DataError, match=r"index_maps: expected the folder .*vqahat_val, got nothing there; VQA-HAT publ"
+        DataError, match=r"index_maps: expected the directory .*vqahat_val, got nothing there; VQA-HAT publ"
     ):
         read_hat(root, "val")
 
@@ -70,7 +68,7 @@ def test_a_map_without_question_is_named(root):
         read_hat(root, "val")
 
 
-def test_empty_folder_and_split(root, tmp_path):
+def test_empty_directory_and_split(root, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"expected <question_id>_<k>.png in .*empty, got none"):
         index_maps(tmp_path / "empty")
@@ -80,26 +78,4 @@ def test_empty_folder_and_split(root, tmp_path):
 
 def test_attach_keeps_the_other_fields(root):
     data = read_hat(root, "val")
-    assert attach_looks(data, root / "vqahat_val").questions == data.questions
-
-
-def slow_grid(look, H, W):
-    """Cut every pixel into H x W equal parts: then each part lies in one cell."""
-    fine = np.kron(look, np.ones((H, W)))
-    h, w = look.shape
-    cells = fine.reshape(H, h, W, w).sum((1, 3))
-    return cells / cells.sum()
-
-
-@given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 6), st.integers(1, 6), st.integers(0, 100))
-def test_grid_is_the_mass_in_each_cell(h, w, H, W, seed):
-    look = np.random.default_rng(seed).random((h, w)) + 0.01
-    np.testing.assert_allclose(to_grid(look, H, W), slow_grid(look, H, W), atol=1e-12)
-    assert to_grid(look, H, W).sum() == pytest.approx(1)
-
-
-def test_grid_keeps_rows_and_columns_apart():
-    look = np.zeros((4, 6))
-    look[0, 5] = 255
-    assert to_grid(look, 2, 3).tolist() == [[0, 0, 1], [0, 0, 0]]
-    assert to_grid(np.zeros((4, 6)), 2, 3).tolist() == [[0] * 3] * 2
+    assert attach_human_maps(data, root / "vqahat_val").questions == data.questions

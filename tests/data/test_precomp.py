@@ -2,12 +2,13 @@
 
 import base64
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
 import torch
 
-from foveate.data.features import FeatureStore, StoreDescription
+from foveate.data.feature_store import FeatureStore, StoreDescription
 from foveate.data.precomp import open_scan, read_bottom_up, read_grid_feats, read_scan
 from foveate.data.store_writer import import_features
 from foveate.errors import DataError
@@ -15,11 +16,11 @@ from foveate.errors import DataError
 RNG = np.random.default_rng(0)
 
 
-def scan(folder, rows, captions, ids=None, split="dev"):
-    np.save(folder / f"{split}_ims.npy", rows)
-    (folder / f"{split}_caps.txt").write_text("".join(f"{c}\n" for c in captions), encoding="utf-8")
+def scan(directory, rows, captions, ids=None, split="dev"):
+    np.save(directory / f"{split}_ims.npy", rows)
+    (directory / f"{split}_caps.txt").write_text("".join(f"{c}\n" for c in captions), encoding="utf-8")
     if ids is not None:
-        (folder / f"{split}_ids.txt").write_text("".join(f"{i}\n" for i in ids))
+        (directory / f"{split}_ids.txt").write_text("".join(f"{i}\n" for i in ids))
 
 
 def test_scan_with_five_captions(tmp_path):
@@ -65,12 +66,14 @@ def test_scan_errors(tmp_path):
     ):
         open_scan(tmp_path, "dev")
     scan(tmp_path, rows[0], range(4))
-    with pytest.raises(DataError, match=r"expected \(pictures, regions, features\) in .*, got shape \(4, 8\)"):
+    with pytest.raises(
+        DataError, match=r"expected numbers \(images, regions, features\) in .*, got float32 of shape \(4, 8\)"
+    ):
         open_scan(tmp_path, "dev")
     scan(tmp_path, rows, range(15), ids=[1, 2, 3])
     whole = (tmp_path / "dev_ims.npy").read_bytes()
     (tmp_path / "dev_ims.npy").write_bytes(whole[:-50])
-    with pytest.raises(DataError, match=r"expected a whole array in .*dev_ims.npy, got a file that cannot be read"):
+    with pytest.raises(DataError, match=r"expected a complete array in .*dev_ims.npy, got a file that cannot be read"):
         open_scan(tmp_path, "dev")
     np.save(tmp_path / "dev_ims.npy", np.array([{"code": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match=r"cannot be read \(.*(allow_pickle|Python objects)"):
@@ -110,14 +113,14 @@ def test_bottom_up_as_lxmert_has_them(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (row()[:-30], r"whole float32 rows, got .* in line 2 of .*a.tsv; the file may be cut short"),
+        (row()[:-30], r"complete float32 rows, got .* in line 2 of .*a.tsv; the file may be truncated"),
         (
             row()[:40],
             r"expected 6 columns separated by tabs, got 5 in line 2 of .*a.tsv; bottom-up attention publishes",
         ),
         (
             row("x", boxes=[[0, 0, 500, 5]] * 2),
-            r"expected boxes inside the 100 x 50 picture, got one outside in line 2 of",
+            r"expected boxes inside the 100 x 50 image, got one outside in line 2 of",
         ),
         (row("x", boxes=[[9, 0, 5, 5]] * 2), "got one outside in line 2"),
         (row("x", boxes=[[0, 0, np.nan, 5]] * 2), "got one outside in line 2"),
@@ -202,3 +205,53 @@ def test_all_three_go_into_the_store(tmp_path):
     region, grid = FeatureStore(tmp_path / "regions.h5").get(42), FeatureStore(tmp_path / "grid.h5").get(7)
     np.testing.assert_allclose(region.boxes, [[0.1, 0.1, 0.5, 0.5], [0, 0, 1, 1]], atol=1e-7)
     assert (region.size, grid.grid, grid.values.shape) == ((100, 50), (2, 3), (6, 8))
+
+
+def test_grids_that_grow_in_memory_are_rejected(tmp_path):
+    torch.save(torch.ones(1).expand(1, 8, 200, 200), tmp_path / "1.pth")
+    with pytest.raises(DataError, match=r"expected floating-point \(1, D, H, W\) in .*1\.pth, got .*200, 200"):
+        list(read_grid_feats(tmp_path))
+    torch.save(torch.zeros(1, 64, 32, 32), tmp_path / "1.pth")
+    with zipfile.ZipFile(tmp_path / "1.pth") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "1.pth", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(DataError, match=r"expected a complete tensor in .*1\.pth"):
+        list(read_grid_feats(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(1, 2, 3, 4).to_sparse(),
+        torch.zeros(1, 2, 3, 4, dtype=torch.long),
+        torch.zeros(1, 0, 3, 4),
+        torch.zeros(2, 2, 3, 4),
+    ],
+    ids=["sparse", "integers", "empty", "two"],
+)
+def test_other_tensors_are_rejected(tmp_path, tensor):
+    torch.save(tensor, tmp_path / "1.pth")
+    with pytest.raises(DataError, match="read_grid_feats: expected"):
+        list(read_grid_feats(tmp_path))
+
+
+def test_files_of_different_encoders_are_rejected(tmp_path):
+    for number, dim in enumerate((4, 4, 5)):
+        torch.save(torch.zeros(1, dim, 2, 2), tmp_path / f"{number}.pth")
+    with pytest.raises(DataError, match=r"expected 4 features per location, got \(4, 5\) in .*2\.pth"):
+        list(read_grid_feats(tmp_path))
+
+
+def test_a_name_with_other_digits_is_read(tmp_path):
+    torch.save(torch.zeros(1, 4, 2, 2), tmp_path / "².pth")
+    assert [item.id for item in read_grid_feats(tmp_path)] == ["²"]
+
+
+@pytest.mark.parametrize("dtype", ["U3", "c8", "O", "M8[s]", "f4,i4"])
+def test_arrays_of_other_types_are_rejected(tmp_path, dtype):
+    np.save(tmp_path / "dev_ims.npy", np.zeros((2, 3, 4), dtype), allow_pickle=True)
+    (tmp_path / "dev_caps.txt").write_text("a\nb\n")
+    with pytest.raises(DataError, match="open_scan: expected"):
+        open_scan(tmp_path, "dev")

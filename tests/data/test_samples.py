@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.data.samples import Box, Caption, Dataset, Object, Phrase, Picture, Question
+from foveate.data.samples import Box, Caption, Dataset, ImageRecord, Object, Phrase, Question
 from foveate.errors import DataError
 
 
@@ -19,22 +19,21 @@ def blank() -> np.ndarray:
 
 @pytest.fixture
 def data() -> Dataset:
-    pictures = (Picture("a.jpg", blank), Picture("b.jpg", blank))
+    images = (ImageRecord("a.jpg", blank), ImageRecord("b.jpg", blank))
     questions = (Question(1, "b.jpg", "Why?"), Question(2, "a.jpg", "Who?"), Question(3, "b.jpg", "How?"))
     captions = (Caption(7, "a.jpg", "A dog.", ("a", "dog"), (Phrase(0, 2, 5, boxes=(Box(0, 0, 1, 1),)),)),)
-    return Dataset("mine", "val", pictures, questions, captions, {"b.jpg": (Object(1, "dog", Box(0, 0, 0.5, 0.5)),)})
+    return Dataset("mine", "val", images, questions, captions, {"b.jpg": (Object(1, "dog", Box(0, 0, 0.5, 0.5)),)})
 
 
 def test_box_from_pixels_is_in_fractions():
     box = Box.from_pixels(3, 1, 6, 3, width=6, height=4)
     assert box == (0.5, 0.25, 1.0, 0.75)
     assert box.centre == (0.75, 0.5)
-    assert box.area == 0.25
 
 
 @pytest.mark.parametrize("edges", [(-1, 0, 2, 2), (0, 0, 7, 2), (0, 0, 2, 5), (2, 0, 2, 2), (0, 3, 2, 1)])
 def test_box_outside_or_empty_is_refused(edges):
-    with pytest.raises(DataError, match=r"Box: expected 0 <= x0 < x1 <= 6 .*got .*; check which picture size"):
+    with pytest.raises(DataError, match=r"Box: expected 0 <= x0 < x1 <= 6 .*got .*; check which image size"):
         Box.from_pixels(*edges, width=6, height=4)
 
 
@@ -47,7 +46,7 @@ def test_phrase_holds_a_word(span):
 def test_phrase_has_boxes_or_a_reason():
     with pytest.raises(DataError, match="either boxes or a reason"):
         Phrase(0, 1, 9)
-    with pytest.raises(DataError, match="give exactly one"):
+    with pytest.raises(DataError, match="pass exactly one"):
         Phrase(0, 1, 9, boxes=(Box(0, 0, 1, 1),), unlinked="scene")
 
 
@@ -58,9 +57,9 @@ def test_phrase_stays_within_its_caption():
 
 def test_dataset_finds_what_belongs_together(data):
     assert len(data) == 2
-    assert data.picture(data.questions[0]) is data.pictures[1]
-    assert data.picture(data.captions[0]) is data.pictures[0]
-    assert data.picture("b.jpg") is data.pictures[1]
+    assert data.image(data.questions[0]) is data.images[1]
+    assert data.image(data.captions[0]) is data.images[0]
+    assert data.image("b.jpg") is data.images[1]
     assert [q.id for q in data.questions_of("b.jpg")] == [1, 3]
     assert [c.id for c in data.captions_of("a.jpg")] == [7]
     assert data.captions_of("b.jpg") == ()
@@ -75,24 +74,26 @@ def test_dataset_of_nothing():
     assert empty.questions_of(1) == ()
 
 
-def test_dataset_names_the_picture_it_lacks(data):
-    with pytest.raises(DataError, match=r"mine val: expected the id of one of its 2 pictures, got 'c\.jpg'; look in"):
-        data.picture("c.jpg")
+def test_dataset_names_the_image_it_lacks(data):
+    with pytest.raises(
+        DataError, match=r"mine val: expected the id of one of its 2 images, got 'c\.jpg'; search another"
+    ):
+        data.image("c.jpg")
 
 
 @pytest.mark.parametrize(
     ("field", "items", "message"),
     [
         (
-            "pictures",
-            (Picture("a.jpg", blank),) * 2,
-            r"mine val: expected pictures with different ids, got 'a\.jpg' twice",
+            "images",
+            (ImageRecord("a.jpg", blank),) * 2,
+            r"mine val: expected images with different ids, got 'a\.jpg' twice",
         ),
         ("questions", (Question(1, "a.jpg", "?"),) * 2, "expected questions with different ids, got 1 twice"),
         ("captions", (Caption(1, "a.jpg", "a", ("a",)),) * 2, "expected captions with different ids, got 1 twice"),
-        ("questions", (Question(1, "z", "?"),), "expected the picture 'z' of question 1 in the set, got none"),
-        ("captions", (Caption(1, "z", "a", ("a",)),), "expected the picture 'z' of caption 1 in the set"),
-        ("objects", {"z": (Object(1, "dog", Box(0, 0, 1, 1)),)}, "expected the picture 'z' of 1 objects in the set"),
+        ("questions", (Question(1, "z", "?"),), "expected the image 'z' of question 1 in the dataset, got none"),
+        ("captions", (Caption(1, "z", "a", ("a",)),), "expected the image 'z' of caption 1 in the dataset"),
+        ("objects", {"z": (Object(1, "dog", Box(0, 0, 1, 1)),)}, "expected the image 'z' of 1 objects in the dataset"),
     ],
 )
 def test_dataset_refuses_broken_ids(data, field, items, message):
@@ -104,7 +105,7 @@ def test_fingerprint_follows_the_annotations(data):
     def without(field, **change):
         return replace(data, **{field: (replace(getattr(data, field)[0], **change), *getattr(data, field)[1:])})
 
-    same = replace(data, pictures=tuple(Picture(p.id, lambda: blank() + 1) for p in data.pictures))
+    same = replace(data, images=tuple(ImageRecord(p.id, lambda: blank() + 1) for p in data.images))
     changed = [
         replace(data, split="train"),
         without("questions", text="When?"),
@@ -123,12 +124,12 @@ def test_fingerprint_follows_the_annotations(data):
 def test_samples_reach_worker_processes(data):
     copy = ForkingPickler.loads(ForkingPickler.dumps(data))
     assert copy == data
-    assert copy.picture("b.jpg").pixels().shape == (4, 6, 3)
+    assert copy.image("b.jpg").pixels().shape == (4, 6, 3)
 
 
-def test_picture_from_file_and_loader(tmp_path):
+def test_image_from_file_and_loader(tmp_path):
     Image.new("RGB", (6, 4), (10, 20, 30)).save(tmp_path / "a.png")
-    assert Picture(1, tmp_path / "a.png").pixels()[0, 0].tolist() == [10, 20, 30]
-    assert Picture(1, blank).pixels().shape == (4, 6, 3)
-    with pytest.raises(DataError, match=r"expected a picture at .*none\.png, got no file"):
-        Picture(1, tmp_path / "none.png").pixels()
+    assert ImageRecord(1, tmp_path / "a.png").pixels()[0, 0].tolist() == [10, 20, 30]
+    assert ImageRecord(1, blank).pixels().shape == (4, 6, 3)
+    with pytest.raises(DataError, match=r"expected an image at .*none\.png, got no file"):
+        ImageRecord(1, tmp_path / "none.png").pixels()

@@ -1,4 +1,4 @@
-"""Scenes is the same everywhere, balanced, inside its pictures, and stored without half-written files."""
+"""Scenes is the same everywhere, balanced, inside its images, and stored without half-written files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from foveate.cli.scenes import scenes as command
 from foveate.data.answers import normalise_answer
 from foveate.data.samples import Dataset
 from foveate.data.scenes import SIZES, SPLITS, make_scenes, scenes, scenes_large
-from foveate.data.scenes import build as building
+from foveate.data.scenes import make as building
 from foveate.data.scenes.captions import Mention, compose
-from foveate.data.scenes.dice import Dice
-from foveate.data.scenes.language import SYNONYMS, noun_phrase
-from foveate.data.scenes.people import poll, spellings
-from foveate.data.scenes.world import VALUES, Key, make_scene
+from foveate.data.scenes.language import SYNONYMS, annotator_answers, noun_phrase, spellings
+from foveate.data.scenes.scene import VALUES, Key, RandomStream, make_scene
 from foveate.errors import DataError, UnknownName
 
 FINGERPRINTS = {"train": "500c891e77093461", "val": "5e7fd7f091fdad41", "test": "bf196aedcb177807"}
@@ -36,26 +34,26 @@ def data() -> Dataset:
 
 def digest(data: Dataset) -> str:
     sha = hashlib.sha256()
-    for picture in data.pictures:
-        sha.update(picture.pixels().tobytes())
+    for image in data.images:
+        sha.update(image.pixels().tobytes())
     return sha.hexdigest()[:16]
 
 
-def test_dice_are_the_raw_bits_of_pcg64():
+def test_random_stream_is_the_raw_bits_of_pcg64():
     raw = np.random.PCG64(np.random.SeedSequence((3, 1, 4))).random_raw(128)[::-1]
-    dice = Dice(3, 1, 4)
-    assert [dice.below(1000) for _ in range(128)] == [(int(x) >> 32) * 1000 >> 32 for x in raw]
-    octets = Dice(3, 1, 4).octets(11)
+    rng = RandomStream(3, 1, 4)
+    assert [rng.below(1000) for _ in range(128)] == [(int(x) >> 32) * 1000 >> 32 for x in raw]
+    random_bytes = RandomStream(3, 1, 4).random_bytes(11)
     first = np.random.PCG64(np.random.SeedSequence((3, 1, 4))).random_raw(2)
-    assert octets.tolist() == [int(x) >> 8 * i & 255 for x in first for i in range(8)][:11]
+    assert random_bytes.tolist() == [int(x) >> 8 * i & 255 for x in first for i in range(8)][:11]
 
 
-def test_dice_are_fair():
-    dice = Dice(5)
-    counts = np.bincount([dice.between(2, 7) for _ in range(6000)], minlength=8)
+def test_random_stream_is_uniform():
+    rng = RandomStream(5)
+    counts = np.bincount([rng.between(2, 7) for _ in range(6000)], minlength=8)
     assert counts[:2].sum() == 0
     assert np.abs(counts[2:] - 1000).max() < 120
-    orders = Counter("".join(dice.shuffled("abc")) for _ in range(6000))
+    orders = Counter("".join(rng.shuffled("abc")) for _ in range(6000))
     assert len(orders) == 6
     assert max(orders.values()) < 1120
 
@@ -72,11 +70,11 @@ def test_default_set_is_pinned(split):
     assert (data.fingerprint(), digest(data)) == (FINGERPRINTS[split], PIXELS[split])
 
 
-def test_pictures_do_not_depend_on_one_another(data):
+def test_images_do_not_depend_on_one_another(data):
     few = make_scenes(split="train", count=3)
     assert few.questions == data.questions[: len(few.questions)]
     assert few.captions == data.captions[:15]
-    assert np.array_equal(few.pictures[2].pixels(), data.pictures[2].pixels())
+    assert np.array_equal(few.images[2].pixels(), data.images[2].pixels())
 
 
 def test_seed_and_split_change_everything():
@@ -87,7 +85,7 @@ def test_seed_and_split_change_everything():
     ]
     assert len({digest(each) for each in sets}) == 3
     assert len({each.questions[0].text + each.questions[1].text for each in sets}) == 3
-    assert not {p.id for p in sets[0].pictures} & {p.id for p in sets[2].pictures}
+    assert not {p.id for p in sets[0].images} & {p.id for p in sets[2].images}
 
 
 def test_sizes(monkeypatch):
@@ -133,9 +131,9 @@ def test_scenes_hold_their_plan():
         assert shares.min() > 0.75 * shares.mean(), kind
 
 
-def test_objects_lie_apart_inside_the_picture(data):
-    for picture in data.pictures[:200]:
-        things = data.objects_of(picture.id)
+def test_objects_lie_apart_inside_the_image(data):
+    for image in data.images[:200]:
+        things = data.objects_of(image.id)
         masks = np.stack([thing.mask() for thing in things])
         assert masks.sum(axis=0).max() == 1
         for thing, mask in zip(things, masks, strict=True):
@@ -149,7 +147,7 @@ def test_objects_lie_apart_inside_the_picture(data):
             assert thing.synonyms == SYNONYMS[thing.name][1:]
 
 
-def test_sizes_can_be_told_apart(data):
+def test_sizes_can_be_distinguished(data):
     sides = defaultdict(list)
     for things in data.objects.values():
         for thing in things:
@@ -161,10 +159,10 @@ def test_colours_are_in_the_pixels(data):
     """The lighter half of a thing has its colour, whatever its texture."""
     rgb = {"red": (214, 36, 40), "green": (42, 160, 52), "blue": (44, 84, 220), "yellow": (242, 218, 44)}
     checked = 0
-    for picture in data.pictures[:100]:
-        for thing in data.objects_of(picture.id):
+    for image in data.images[:100]:
+        for thing in data.objects_of(image.id):
             if thing.attributes["colour"] in rgb:
-                inside = picture.pixels()[thing.mask()].astype(int)
+                inside = image.pixels()[thing.mask()].astype(int)
                 light = np.median(inside[inside.sum(axis=1) >= np.median(inside.sum(axis=1))], axis=0)
                 assert np.abs(light - rgb[thing.attributes["colour"]]).max() < 25
                 checked += 1
@@ -174,9 +172,9 @@ def test_colours_are_in_the_pixels(data):
 def test_textures_are_in_the_pixels(data):
     """The share of dark pixels tells plain, dotted and striped apart."""
     dark = defaultdict(list)
-    for picture in data.pictures[:150]:
-        for thing in data.objects_of(picture.id):
-            inside = picture.pixels()[thing.mask()].astype(int).sum(axis=1)
+    for image in data.images[:150]:
+        for thing in data.objects_of(image.id):
+            inside = image.pixels()[thing.mask()].astype(int).sum(axis=1)
             dark[thing.attributes["texture"]].append((inside < 0.55 * np.quantile(inside, 0.75)).mean())
     plain, dotted, striped = (np.quantile(dark[name], [0.05, 0.95]) for name in ("plain", "dotted", "striped"))
     assert plain[1] < 0.05 < dotted[0] < dotted[1] < 0.24 < striped[0] < striped[1] < 0.5
@@ -188,11 +186,11 @@ def test_what_matters_is_small(data):
 
 
 def test_numbers_of_questions_and_captions(data):
-    asked = [len(data.questions_of(p.id)) for p in data.pictures]
+    asked = [len(data.questions_of(p.id)) for p in data.images]
     assert min(asked) >= 4
     assert np.mean(asked) > 7.9
-    assert all(len(data.captions_of(p.id)) == 5 for p in data.pictures)
-    texts = [[q.text for q in data.questions_of(p.id)] for p in data.pictures]
+    assert all(len(data.captions_of(p.id)) == 5 for p in data.images)
+    texts = [[q.text for q in data.questions_of(p.id)] for p in data.images]
     assert all(len(set(each)) == len(each) for each in texts)
     types = Counter(q.answer_type for q in data.questions)
     assert types["number"] == len(data)
@@ -265,12 +263,12 @@ def test_compose_keeps_order_and_words():
 
 
 def test_noun_phrases_use_every_synonym():
-    dice = Dice(0)
-    phrases = {noun_phrase({"size": "large", "shape": "cross"}, dice, plural=True) for _ in range(200)}
+    rng = RandomStream(0)
+    phrases = {noun_phrase({"size": "large", "shape": "cross"}, rng, plural=True) for _ in range(200)}
     assert phrases == {f"{a} {b}" for a in ("large", "big", "huge") for b in ("crosses", "pluses")}
 
 
-def test_ten_people_mostly_agree(data):
+def test_ten_annotators_mostly_agree(data):
     agree, raw = [], Counter()
     for question in data.questions:
         assert len(question.answers) == 10
@@ -283,27 +281,48 @@ def test_ten_people_mostly_agree(data):
 
 def test_spellings_are_the_same_answer():
     assert all(normalise_answer(s) == a != s for a in ("yes", "3", "diamond", "blue") for s in spellings(a))
-    assert Counter(poll("grey", ("red",), Dice(7)))["grey"] >= 5
+    assert Counter(annotator_answers("grey", ("red",), RandomStream(7)))["grey"] >= 5
 
 
 def test_samples_reach_worker_processes():
     data = make_scenes(split="val", count=1)
     copy = ForkingPickler.loads(ForkingPickler.dumps(data))
     assert copy == data
-    assert np.array_equal(copy.pictures[0].pixels(), data.pictures[0].pixels())
+    assert np.array_equal(copy.images[0].pixels(), data.images[0].pixels())
     assert np.array_equal(copy.questions[0].region(), data.questions[0].region())
 
 
-def test_stored_pictures_equal_the_drawn_ones(tmp_path):
+def test_stored_images_equal_the_drawn_ones(tmp_path):
     drawn = make_scenes(split="val", count=3)
     stored = make_scenes(split="val", count=3, root=tmp_path / "new")
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["scenes-val-3-seed0-v1.npy"]
     assert digest(drawn) == digest(stored)
     assert stored.fingerprint() == drawn.fingerprint()
-    assert stored.pictures[0].pixels().flags.writeable
+    assert stored.images[0].pixels().flags.writeable
 
 
-def test_stored_pictures_are_read_not_drawn_again(tmp_path, monkeypatch):
+def test_damaged_stored_images_are_noticed(tmp_path):
+    make_scenes(split="val", count=3, root=tmp_path)
+    path = tmp_path / "scenes-val-3-seed0-v1.npy"
+    whole = path.read_bytes()
+    for place in [128, len(whole) - 1, *range(200, len(whole), 2999)]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        building._open.cache_clear()
+        data = make_scenes(split="val", count=3, root=tmp_path)
+        with pytest.raises(DataError, match=r"scenes: expected the checksum of image \d in .*v1\.npy, got another"):
+            [image.pixels() for image in data.images]
+    path.write_bytes(whole[: -3 * 4])  # as files were written before they had checksums
+    building._open.cache_clear()
+    assert make_scenes(split="val", count=3, root=tmp_path).images[2].pixels().shape == (112, 112, 3)
+    path.write_bytes(whole + b"x")
+    building._open.cache_clear()
+    with pytest.raises(DataError, match="got 1 bytes after its checksums"):
+        make_scenes(split="val", count=3, root=tmp_path)
+
+
+def test_stored_images_are_read_not_drawn_again(tmp_path, monkeypatch):
     first = digest(make_scenes(split="val", count=2, root=tmp_path))
     monkeypatch.setattr(building, "render", None)
     assert digest(make_scenes(split="val", count=2, root=tmp_path)) == first
@@ -319,13 +338,11 @@ def test_an_interrupted_store_leaves_nothing(tmp_path, monkeypatch):
 def test_a_broken_store_is_named(tmp_path):
     path = tmp_path / "scenes-val-2-seed0-v1.npy"
     path.write_bytes(b"\x93NUMPY cut")
-    with pytest.raises(DataError, match=r"scenes: expected stored pictures, got .*v1\.npy, which cannot be read"):
+    with pytest.raises(DataError, match=r"scenes: expected stored images, got .*v1\.npy, which cannot be read"):
         make_scenes(split="val", count=2, root=tmp_path)
     other = tmp_path / "scenes-val-3-seed0-v1.npy"
     np.save(other, np.zeros((2, 112, 112, 3), np.uint8))
-    with pytest.raises(
-        DataError, match=r"expected 3 pictures in .*seed0-v1\.npy, got uint8 \(2, 112, 112, 3\); delete"
-    ):
+    with pytest.raises(DataError, match=r"expected 3 images in .*seed0-v1\.npy, got uint8 \(2, 112, 112, 3\); delete"):
         make_scenes(split="val", count=3, root=tmp_path)
     other.unlink()
     assert digest(make_scenes(split="val", count=3, root=tmp_path)) == digest(make_scenes(split="val", count=3))
@@ -338,8 +355,8 @@ def test_a_broken_store_is_named(tmp_path):
 def test_command_makes_stores_and_shows(tmp_path, capsys):
     command(tmp_path / "data", show=tmp_path / "sheets" / "a.png", count=4, seed=3)
     out = capsys.readouterr().out
-    assert "scenes train: 4 pictures" in out
-    assert f"pictures in {tmp_path / 'data'}" in out
+    assert "scenes train: 4 images" in out
+    assert f"images in {tmp_path / 'data'}" in out
     assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [
         f"scenes-{split}-4-seed3-v1.npy" for split in ("test", "train", "val")
     ]
@@ -351,7 +368,7 @@ def test_command_makes_stores_and_shows(tmp_path, capsys):
 def test_command_without_out_keeps_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command(count=1, size="scenes-large")
-    assert "scenes-large test: 1 pictures" in capsys.readouterr().out
+    assert "scenes-large test: 1 images" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -362,7 +379,7 @@ def test_contact_sheet_takes_the_kinds_in_turn():
 
 def test_summary_counts():
     data = make_scenes(split="val", count=20)
-    assert f"20 pictures, {len(data.questions)} questions" in summary(data)
+    assert f"20 images, {len(data.questions)} questions" in summary(data)
     assert data.fingerprint() in summary(data)
 
 

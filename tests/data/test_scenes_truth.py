@@ -72,7 +72,7 @@ def the(things: tuple[Object, ...], phrase: str) -> Object:
 
 
 def inside(thing: Object, half: str) -> float:
-    """How far the thing lies in a half of the picture; decided by more than a few pixels."""
+    """How far the thing lies in a half of the image; decided by more than a few pixels."""
     assert half in {"left", "right", "upper", "top", "lower", "bottom"}
     x, y = thing.box.centre
     away = {"left": 0.5 - x, "right": x - 0.5, "upper": 0.5 - y, "top": 0.5 - y}.get(half, y - 0.5)

@@ -7,8 +7,8 @@ import pytest
 
 from foveate.data.entities import link_phrases, read_boxes
 from foveate.data.flickr import read_flickr
-from foveate.data.pictures import picture_size, read_picture
-from foveate.data.vqa import read_vqa
+from foveate.data.image_files import decode_image, image_size
+from foveate.data.vqa_files import read_vqa
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 FLICKR, VQA = SHARED / "flickr8k", SHARED / "vqa-coco"
@@ -25,12 +25,12 @@ def vqa():
     return {split: read_vqa(VQA, split) for split in ("train", "val")}
 
 
-def test_flickr_has_all_its_pictures_and_captions(flickr):
+def test_flickr_has_all_its_images_and_captions(flickr):
     assert {split: (len(data), len(data.captions)) for split, data in flickr.items()} == {
         "train": (6000, 30000),
         "val": (1000, 5000),
     }
-    assert not {p.id for p in flickr["train"].pictures} & {p.id for p in flickr["val"].pictures}
+    assert not {p.id for p in flickr["train"].images} & {p.id for p in flickr["val"].images}
     assert all(caption.tokens for data in flickr.values() for caption in data.captions)
 
 
@@ -54,16 +54,16 @@ def test_phrases_are_the_annotated_words(flickr):
 
 
 def test_flickr_headers_agree_with_the_annotated_sizes(flickr):
-    for number, picture in enumerate(p for data in flickr.values() for p in data.pictures):
-        width, height = picture_size(picture.source)
+    for number, image in enumerate(p for data in flickr.values() for p in data.images):
+        width, height = image_size(image.source)
         assert min(width, height) <= 192
         if number % 10 == 0:
-            stem = str(picture.id).split("_")[0]
+            stem = str(image.id).split("_")[0]
             noted = read_boxes(FLICKR / "entities" / "Annotations" / f"{stem}.xml")
             assert width / height == pytest.approx(noted.width / noted.height, rel=0.02)
 
 
-def test_vqa_has_all_its_questions_and_pictures(vqa):
+def test_vqa_has_all_its_questions_and_images(vqa):
     assert {split: (len(data), len(data.questions)) for split, data in vqa.items()} == {
         "train": (5000, 15000),
         "val": (1000, 3000),
@@ -71,15 +71,15 @@ def test_vqa_has_all_its_questions_and_pictures(vqa):
     for data in vqa.values():
         assert all(len(q.answers) == 1 and q.answers[0] == q.answer for q in data.questions)
         assert {q.answer_type for q in data.questions} == {"yes/no", "number", "other"}
-        assert all(min(picture_size(picture.source)) >= 100 for picture in data.pictures)
+        assert all(min(image_size(image.source)) >= 100 for image in data.images)
 
 
 @pytest.mark.slow
 def test_every_photograph_decodes(flickr, vqa):
     seen = 0
     for data in (*flickr.values(), *vqa.values()):
-        for picture in data.pictures:
-            pixels = read_picture(picture.source)
-            assert pixels.shape[1::-1] == picture_size(picture.source)
+        for image in data.images:
+            pixels = decode_image(image.source)
+            assert pixels.shape[1::-1] == image_size(image.source)
             seen += 1
     assert seen == 13000

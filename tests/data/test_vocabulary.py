@@ -2,7 +2,7 @@
 
 import pytest
 
-from foveate.data.vocabulary import END, PAD, SPECIAL, START, UNKNOWN, Vocabulary
+from foveate.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNKNOWN, Vocabulary
 from foveate.errors import DataError
 
 SENTENCES = [["a", "dog", "runs"], ["a", "cat"], ["a", "dog"]]
@@ -23,11 +23,11 @@ def test_minimum_count_drops_rare_words():
 def test_encode_and_decode():
     words = Vocabulary.from_tokens(SENTENCES)
     assert words.encode(["a", "bird", "runs"]) == [4, UNKNOWN, 7]
-    assert words.encode(["a"], start=True) == [START, 4]
-    assert words.encode(["a"], end=True) == [4, END]
-    assert words.encode(["a", "dog", "runs"], end=True, max_tokens=2) == [4, 5, END]
+    assert words.encode(["a"], bos=True) == [BOS, 4]
+    assert words.encode(["a"], eos=True) == [4, EOS]
+    assert words.encode(["a", "dog", "runs"], eos=True, max_tokens=2) == [4, 5, EOS]
     assert words.encode([]) == []
-    assert words.decode([START, 4, 5, END, 6, PAD]) == ["a", "dog"]
+    assert words.decode([BOS, 4, 5, EOS, 6, PAD]) == ["a", "dog"]
     assert words.decode([4, PAD, PAD]) == ["a"]
     assert words.decode(words.encode(["a", "bird"])) == ["a", "<unknown>"]
     assert words.index("dog") == 5
@@ -39,7 +39,7 @@ def test_encode_and_decode():
 
 def test_decode_refuses_a_foreign_number():
     with pytest.raises(
-        ValueError, match=r"expected numbers in \[0, 3\], got 4; decode with the vocabulary that encoded"
+        ValueError, match=r"expected token ids in \[0, 3\], got 4; decode with the vocabulary used to encode"
     ):
         Vocabulary(SPECIAL).decode([4])
 
@@ -63,9 +63,9 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", r"Vocabulary: expected JSON in .*words.json, got .*; it may be cut short"),
+        ("{", r"Vocabulary: expected JSON in .*words.json, got .*; it may be truncated"),
         ('{"kind": "answers", "answers": []}', "expected .'kind': 'words', 'words'"),
-        ('{"kind": "words", "words": "abcd"}', "name a file that Vocabulary.save wrote"),
+        ('{"kind": "words", "words": "abcd"}', "use a file written by Vocabulary.save"),
         ('{"kind": "words", "words": ["a"]}', "expected the words to begin with <pad>, <unknown>, <start>, <end>"),
         ('{"kind": "words", "words": ["<pad>", "<unknown>", "<start>", "<end>", 5]}', "expected strings"),
         ('{"kind": "words", "words": ["<pad>", "<unknown>", "<start>", "<end>", "a", "a"]}', "got 'a' twice; keep one"),

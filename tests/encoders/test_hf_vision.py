@@ -1,4 +1,4 @@
-"""Vision models of `transformers`, tiny and with random weights, saved to a folder and loaded from it."""
+"""Vision models of `transformers`, tiny and with random weights, saved to a directory and loaded from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from foveate.encoders import HFVision, encoder_of, pretrained_encoder
 from foveate.encoders.hf_vision import _own_size, _token_grid
-from foveate.encoders.table import describe_encoder
+from foveate.encoders.pretrained import describe_encoder
 from foveate.errors import DataError, MissingExtra, ShapeError
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -32,18 +32,18 @@ FAMILIES = {
 }
 
 
-def saved(folder: Path, family: str) -> Path:
+def saved(directory: Path, family: str) -> Path:
     transformers = pytest.importorskip("transformers", reason="needs the extra hf")
     options = {key: value for key, value in FAMILIES[family][0].items() if value is not None}
     torch.manual_seed(0)
     model = getattr(transformers, f"{family}Model")(getattr(transformers, f"{family}Config")(**options))
-    model.save_pretrained(folder)
+    model.save_pretrained(directory)
     settings = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.5, 0.6, 0.7], "size": {"height": 32, "width": 32}}
-    (folder / "preprocessor_config.json").write_text(json.dumps({**settings, "resample": 2}))
-    return folder
+    (directory / "preprocessor_config.json").write_text(json.dumps({**settings, "resample": 2}))
+    return directory
 
 
-def picture() -> np.ndarray:
+def image() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
 
 
@@ -52,11 +52,11 @@ def test_families(tmp_path: Path, family: str) -> None:
     _, grid, dim = FAMILIES[family]
     encoder = pretrained_encoder(f"hf:{saved(tmp_path, family)}")
     assert isinstance(encoder, HFVision)
-    features = encoder.encode([picture(), picture()])
+    features = encoder.encode([image(), image()])
     assert features.grid == grid
     assert features.values.shape == (2, grid[0] * grid[1], dim)
     assert encoder.dim == dim
-    large = pretrained_encoder(encoder.name, size=64).encode([picture()])
+    large = pretrained_encoder(encoder.name, size=64).encode([image()])
     assert large.grid == (2 * grid[0], 2 * grid[1])
 
 
@@ -72,7 +72,7 @@ def test_preprocessing_is_the_models_own(tmp_path: Path) -> None:
 
 def test_tokens_without_a_place_are_dropped(tmp_path: Path) -> None:
     encoder = HFVision(str(saved(tmp_path, "Dinov2WithRegisters")))
-    x = encoder.preprocess(picture())[None]
+    x = encoder.preprocess(image())[None]
     with torch.no_grad():
         state = encoder.network(pixel_values=x).last_hidden_state
         assert state.shape[1] == 1 + 3 + 16
@@ -82,13 +82,13 @@ def test_tokens_without_a_place_are_dropped(tmp_path: Path) -> None:
 def test_the_description_builds_the_same_encoder(tmp_path: Path) -> None:
     encoder = pretrained_encoder(f"hf:{saved(tmp_path, 'ViT')}")
     about = describe_encoder(encoder)
-    assert torch.equal(encoder_of(about).encode([picture()]).values, encoder.encode([picture()]).values)
+    assert torch.equal(encoder_of(about).encode([image()]).values, encoder.encode([image()]).values)
     saved(tmp_path, "Dinov2")
     with pytest.raises(DataError, match="encoder_of: expected 'hf:"):
         encoder_of(about)
 
 
-def test_a_model_without_preprocessing_of_pictures(tmp_path: Path) -> None:
+def test_a_model_without_preprocessing_of_images(tmp_path: Path) -> None:
     (saved(tmp_path, "ViT") / "preprocessor_config.json").write_text('{"feature_size": 1}')
     with pytest.raises(DataError, match="expected image_mean, image_std and size in the preprocessor_config"):
         HFVision(str(tmp_path))
@@ -116,7 +116,7 @@ def test_grids_of_tokens(tokens: int, size: tuple[int, int], patch: object, grid
 
 
 def test_tokens_on_no_grid() -> None:
-    with pytest.raises(ShapeError, match=r"expected 49 tokens or a whole fraction of them for \(224, 224\) pixels"):
+    with pytest.raises(ShapeError, match=r"expected 49 tokens or an integer fraction for \(224, 224\) pixels"):
         _token_grid(40, (224, 224), 32)
     with pytest.raises(ShapeError, match="expected a model with a patch size or a grid as output"):
         _token_grid(40, (224, 224), None)

@@ -58,6 +58,6 @@ def test_guides_the_scores_of_an_attention(loss) -> None:
 
 
 @pytest.mark.parametrize("loss", [kl_guidance, js_guidance])
-def test_refuses_another_grid(loss) -> None:
+def test_another_grid_raises_an_error(loss) -> None:
     with pytest.raises(ShapeError, match=rf"{loss.__name__}: expected targets \(B, H, W\) of sizes \(1, 2, 2\)"):
         loss(torch.zeros(1, 2, 2), torch.zeros(1, 4, 4))

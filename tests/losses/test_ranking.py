@@ -20,8 +20,8 @@ def slow(s: torch.Tensor, margin: float, choose) -> torch.Tensor:
     total = torch.zeros((), dtype=s.dtype)
     for c, i in enumerate(OWNER.tolist()):
         sentences = [(s[i, other] - s[i, c] + margin).clamp(min=0) for other in range(6) if OWNER[other] != i]
-        pictures = [(s[other, c] - s[i, c] + margin).clamp(min=0) for other in range(4) if other != i]
-        total = total + choose(sentences) + choose(pictures)
+        images = [(s[other, c] - s[i, c] + margin).clamp(min=0) for other in range(4) if other != i]
+        total = total + choose(sentences) + choose(images)
     return total
 
 
@@ -62,14 +62,14 @@ def test_the_gradient_of_the_hardest_is_in_few_pairs() -> None:
     assert 0 < s.grad.count_nonzero() <= 60
 
 
-def test_random_draws_every_negative_evenly_and_never_the_same_picture() -> None:
+def test_random_draws_every_negative_evenly_and_never_the_same_image() -> None:
     torch.manual_seed(0)
     counts, rounds = torch.zeros(4, 6), 3000
     s = torch.zeros(4, 6, requires_grad=True)
     for _ in range(rounds):
         counts += torch.autograd.grad(ranking_hinge(s, OWNER, margin=1.0, negatives="random"), s)[0]
     assert (counts[OWNER, torch.arange(6)] < 0).all()
-    # a sentence is drawn for each pair of another picture, one of 4 or 5, and a picture for each sentence, one of 3
+    # a sentence is drawn for each pair of another image, one of 4 or 5, and an image for each sentence, one of 3
     pairs_of = torch.bincount(OWNER).double()
     for i in range(4):
         for c in range(6):
@@ -92,7 +92,9 @@ def test_messages() -> None:
     s = torch.zeros(2, 3)
     with pytest.raises(ShapeError, match=r"ranking_hinge: expected owner \(C,\) of sizes \(3\), got \(2,\)"):
         ranking_hinge(s, torch.tensor([0, 1]))
-    with pytest.raises(ShapeError, match=r"ranking_hinge: expected owner with numbers from 0 to 1"):
+    with pytest.raises(
+        ShapeError, match=r"ranking_hinge: expected owner with integers from 0 to 1, got \[0, 1, 2\]; pass the row"
+    ):
         ranking_hinge(s, torch.tensor([0, 1, 2]))
     with pytest.raises(UnknownName, match="negatives: expected a known name, got 'hard'; did you mean 'hardest'"):
         ranking_hinge(s, torch.tensor([0, 1, 1]), negatives="hard")

@@ -16,11 +16,11 @@ from foveate.metrics import (
     relevant_regions,
 )
 
-FINE = 240  # a picture of so many pixels a side: boxes and cells below end on its pixels
+FINE = 240  # pixels per side of an image: boxes and cells below end on its pixels
 
 
 def pixels(box: tuple[float, ...]) -> torch.Tensor:
-    """The box painted on a fine picture."""
+    """The box painted on a fine image."""
     x0, y0, x1, y1 = (round(FINE * x) for x in box)
     painted = torch.zeros(FINE, FINE, dtype=torch.bool)
     painted[y0:y1, x0:x1] = True
@@ -86,7 +86,7 @@ def test_iou_of_a_half_is_not_enough() -> None:
 def test_what_is_attended() -> None:
     weights = torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.5, 0.3, 0.2, 0.0]])
     assert attended_locations(weights).int().tolist() == [[0, 0, 0, 0], [1, 1, 0, 0]]
-    assert attended_locations(weights, "kept").int().tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+    assert attended_locations(weights, "above-zero").int().tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
     assert attended_locations(weights > 0.2).int().tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
 
 
@@ -113,7 +113,7 @@ def some_phrases(seed: int, words: int = 9) -> list[Phrase]:
     return [Phrase(*span, i, ("people",), (Box(*boxes[i]),)) for i, span in enumerate(spans)]
 
 
-@pytest.mark.parametrize("attended", ["share", "kept"])
+@pytest.mark.parametrize("attended", ["above-uniform", "above-zero"])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_whole_against_sets(attended: str, seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
@@ -123,7 +123,7 @@ def test_the_whole_against_sets(attended: str, seed: int) -> None:
     for locations in ((3, 4), regions):
         metrics = GroundingMetrics(attended)  # type: ignore[arg-type]
         metrics.update(weights, phrases, locations)
-        attends = (weights > (1 / 12 if attended == "share" else 0)).tolist()
+        attends = (weights > (1 / 12 if attended == "above-uniform" else 0)).tolist()
         relevant = [relevant_locations(locations, phrase.boxes).tolist() for phrase in phrases]
         result = metrics.compute()
         names = ("attention_precision", "attention_recall", "attention_f1")
@@ -166,7 +166,7 @@ def test_words_that_were_not_read_attend_to_nothing() -> None:
 
 def test_best_where_everything_is_relevant() -> None:
     phrase = Phrase(0, 1, 1, (), (Box(0.0, 0.0, 1.0, 1.0),))
-    for attended, recall in (("share", 0.75), ("kept", 1.0)):
+    for attended, recall in (("above-uniform", 0.75), ("above-zero", 1.0)):
         metrics = GroundingMetrics(attended)  # type: ignore[arg-type]
         metrics.update(torch.full((1, 4), 0.25), [phrase], (2, 2))
         result = metrics.compute()
@@ -176,7 +176,7 @@ def test_best_where_everything_is_relevant() -> None:
 
 def test_the_rule_is_told() -> None:
     phrase = Phrase(0, 1, 1, (), (Box(0.0, 0.0, 1.0, 1.0),))
-    metrics = GroundingMetrics("kept")
+    metrics = GroundingMetrics("above-zero")
     assert metrics.rule == "a location is attended to when its weight is above 0"
     metrics.update(torch.ones(1, 1), [phrase], (1, 1))
     assert "its weight is above 0; relevant when at least half of it lies inside a box" in metrics.rule
@@ -186,10 +186,13 @@ def test_the_rule_is_told() -> None:
     assert "above 1/n" in GroundingMetrics().rule
 
 
-def test_refusals() -> None:
+def test_errors() -> None:
     phrase = Phrase(0, 1, 1, (), (Box(0.0, 0.0, 1.0, 1.0),))
-    with pytest.raises(UnknownName, match="GroundingMetrics attended: expected a known name, got 'keep'; did you mean"):
-        GroundingMetrics("keep")  # type: ignore[arg-type]
+    with pytest.raises(
+        UnknownName,
+        match="GroundingMetrics attended: expected a known name, got 'above-zer'; did you mean 'above-zero'",
+    ):
+        GroundingMetrics("above-zer")  # type: ignore[arg-type]
     with pytest.raises(
         ShapeError, match=r"GroundingMetrics: expected weights \(T, N\) of sizes \(any, 4\), got \(1, 3"
     ):
@@ -202,7 +205,5 @@ def test_refusals() -> None:
         relevant_regions(torch.zeros(2, 3), torch.zeros(1, 4))
     with pytest.raises(ValueError, match="relevant_regions: expected above >= 0, got -1"):
         relevant_regions(torch.zeros(2, 4), torch.zeros(1, 4), above=-1)
-    with pytest.raises(
-        ShapeError, match=r"expected as many locations to be relevant as to attend to, got \(1, 3\) and"
-    ):
+    with pytest.raises(ShapeError, match=r"expected attended and relevant over the same locations, got \(1, 3\) and"):
         attention_scores(torch.ones(1, 3).bool(), torch.ones(4).bool())

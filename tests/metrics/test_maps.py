@@ -8,7 +8,7 @@ from scipy import ndimage, stats
 
 from foveate.errors import ShapeError
 from foveate.metrics import (
-    LookMetrics,
+    AttentionMetrics,
     centre_maps,
     components,
     connected_regions,
@@ -71,7 +71,7 @@ def test_components_counts_those_with_mass() -> None:
     assert components(Mixture(pair, weights)).tolist() == [2, 1]
 
 
-def test_rivals_are_distributions() -> None:
+def test_baselines_are_distributions() -> None:
     for maps in (uniform_maps(2, 3, 5), centre_maps(2, 3, 5), random_maps(2, 3, 5)):
         assert maps.shape == (2, 3, 5)
         torch.testing.assert_close(maps.sum((1, 2)), torch.ones(2))
@@ -80,39 +80,39 @@ def test_rivals_are_distributions() -> None:
     assert not torch.equal(random_maps(1, 3, 3), random_maps(1, 3, 3))
 
 
-def test_looks_against_each_person_and_people_among_themselves() -> None:
-    maps, people = some_maps(B=3), torch.stack([some_maps(B=3, seed=s) for s in (1, 2, 3)], 1)
-    people[1, 2] = 0  # only two looked
-    people[2, 1:] = 0  # only one looked
-    looks = LookMetrics(size=(5, 7))
-    looks.update(maps, people=people)
-    result = looks.compute()
+def test_maps_against_each_annotator_and_annotators_among_themselves() -> None:
+    maps, humans = some_maps(B=3), torch.stack([some_maps(B=3, seed=s) for s in (1, 2, 3)], 1)
+    humans[1, 2] = 0  # only two annotators
+    humans[2, 1:] = 0  # only one annotator
+    metrics = AttentionMetrics(size=(5, 7))
+    metrics.update(maps, human_maps=humans)
+    result = metrics.compute()
     expected = torch.stack(
         [
-            js_divergence(maps[0].expand(3, 5, 7), people[0]).mean(),
-            js_divergence(maps[1].expand(2, 5, 7), people[1, :2]).mean(),
-            js_divergence(maps[2], people[2, 0]),
+            js_divergence(maps[0].expand(3, 5, 7), humans[0]).mean(),
+            js_divergence(maps[1].expand(2, 5, 7), humans[1, :2]).mean(),
+            js_divergence(maps[2], humans[2, 0]),
         ]
     ).mean()
     assert result["js"] == pytest.approx(expected.item())
     pairs = [(0, 1), (0, 2), (1, 2)]
     among = [
-        sum(js_divergence(people[0, i], people[0, j]).item() for i, j in pairs) / 3,
-        js_divergence(people[1, 0], people[1, 1]).item(),
+        sum(js_divergence(humans[0, i], humans[0, j]).item() for i, j in pairs) / 3,
+        js_divergence(humans[1, 0], humans[1, 1]).item(),
     ]
     assert result["js of people"] == pytest.approx(sum(among) / 2)
-    assert looks.means.counts()["js of people"] == 2
+    assert metrics.means.counts()["js of people"] == 2
     assert "mass" not in result
 
 
-def test_looks_at_a_region() -> None:
+def test_maps_against_a_region() -> None:
     region = torch.zeros(2, 4, 4)
     region[0, :2] = 1
     maps = torch.zeros(2, 4, 4)
     maps[:, 0, 0] = 1
-    looks = LookMetrics(size=(4, 4))
-    looks.update(maps, region=region, groups=[("two-distant",), ()])
-    result, counts = looks.compute(), looks.means.counts()
+    metrics = AttentionMetrics(size=(4, 4))
+    metrics.update(maps, region=region, groups=[("two-distant",), ()])
+    result, counts = metrics.compute(), metrics.means.counts()
     assert result["mass"] == result["pointing"] == 1
     assert result["mass of uniform"] == pytest.approx(0.5)
     assert result["area"] == pytest.approx(1 / 16)
@@ -125,46 +125,52 @@ def test_looks_at_a_region() -> None:
     assert result["js/two-distant"] == pytest.approx(js_divergence(maps[0], even).item())
 
 
+def test_a_map_without_attention_still_counts() -> None:
+    metrics = AttentionMetrics(size=(2, 2))
+    metrics.update(torch.zeros(1, 2, 2), region=torch.ones(1, 2, 2))
+    assert metrics.means.counts()["js"] == 1
+
+
 def test_options_of_the_divergence_count() -> None:
     maps, region = some_maps(B=1), (some_maps(B=1, seed=3) > 0).double()
     values = {}
     for name, options in {"bits": {}, "nats": {"base": math.e}, "distance": {"distance": True}}.items():
-        looks = LookMetrics(size=(5, 7), **options)
-        looks.update(maps, region=region)
-        values[name] = looks.compute()["js"]
+        metrics = AttentionMetrics(size=(5, 7), **options)
+        metrics.update(maps, region=region)
+        values[name] = metrics.compute()["js"]
     assert values["nats"] == pytest.approx(values["bits"] * math.log(2))
     assert values["distance"] == pytest.approx(math.sqrt(values["bits"]))
 
 
-def test_components_are_told_of_densities_only() -> None:
+def test_components_are_reported_for_densities_only() -> None:
     density = Gaussian(torch.full((2, 2), 0.5), 0.01 * torch.eye(2).expand(2, 2, 2))
-    looks = LookMetrics(size=(4, 4))
-    looks.update(density.to_map(4, 4), density=density)
-    assert looks.compute()["components"] == 1
-    assert "components = 1" not in looks.compute()  # nothing to choose
+    metrics = AttentionMetrics(size=(4, 4))
+    metrics.update(density.to_map(4, 4), density=density)
+    assert metrics.compute()["components"] == 1
+    assert "components = 1" not in metrics.compute()  # nothing to choose
 
 
-def test_shares_of_the_number_of_components() -> None:
+def test_fractions_of_the_number_of_components() -> None:
     pair = Gaussian(torch.rand(4, 3, 2), 0.01 * torch.eye(2).expand(4, 3, 2, 2))
     weights = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-    looks = LookMetrics(size=(4, 4))
+    metrics = AttentionMetrics(size=(4, 4))
     for rows in (slice(0, 1), slice(1, 4)):
         density = Mixture(Gaussian(pair.mean[rows], pair.covariance[rows]), weights[rows])
-        looks.update(density.to_map(4, 4), density=density)
-    result = looks.compute()
+        metrics.update(density.to_map(4, 4), density=density)
+    result = metrics.compute()
     assert [result[f"components = {k}"] for k in (1, 2, 3)] == [0.75, 0.25, 0.0]
     assert result["components"] == 1.25
 
 
-def test_refusals() -> None:
+def test_errors() -> None:
     with pytest.raises(ShapeError, match=r"spearman: expected the other maps \(B, H, W\) of sizes \(1, 2, 2\)"):
         spearman(torch.zeros(1, 2, 2), torch.zeros(1, 3, 3))
-    with pytest.raises(ShapeError, match=r"LookMetrics: expected maps \(B, H, W\) of sizes \(any, 14, 14\)"):
-        LookMetrics().update(torch.zeros(1, 2, 2))
-    with pytest.raises(ShapeError, match=r"LookMetrics: expected region \(B, H, W\)"):
-        LookMetrics((2, 2)).update(torch.zeros(1, 2, 2), region=torch.zeros(1, 3, 3))
-    with pytest.raises(ShapeError, match=r"LookMetrics: expected people \(B, L, H, W\)"):
-        LookMetrics((2, 2)).update(torch.zeros(1, 2, 2), people=torch.zeros(1, 3, 3))
+    with pytest.raises(ShapeError, match=r"AttentionMetrics: expected maps \(B, H, W\) of sizes \(any, 14, 14\)"):
+        AttentionMetrics().update(torch.zeros(1, 2, 2))
+    with pytest.raises(ShapeError, match=r"AttentionMetrics: expected region \(B, H, W\)"):
+        AttentionMetrics((2, 2)).update(torch.zeros(1, 2, 2), region=torch.zeros(1, 3, 3))
+    with pytest.raises(ShapeError, match=r"AttentionMetrics: expected human_maps \(B, L, H, W\)"):
+        AttentionMetrics((2, 2)).update(torch.zeros(1, 2, 2), human_maps=torch.zeros(1, 3, 3))
     with pytest.raises(ValueError, match="connected_regions: expected above >= 0, got -1"):
         connected_regions(torch.zeros(1, 2, 2), -1)
     with pytest.raises(ValueError, match="centre_maps: expected deviation > 0, got 0"):

@@ -1,4 +1,4 @@
-"""Repetition of words and looks, against counts written out."""
+"""Repetition of words and of attention, against counts written out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 from foveate.errors import DataError, ShapeError
 from foveate.metrics import (
-    WordLooks,
-    distinct_share,
-    mentioned,
+    WordAttentionMetrics,
+    count_mentions,
+    distinct_fraction,
     repetition_score,
     successive_divergence,
     zero_area,
@@ -66,11 +66,11 @@ def test_rep_of_nothing_and_without_references() -> None:
 
 def test_distinct_shares() -> None:
     captions = [["a", "b", "a"], ["a", "b"], []]
-    assert distinct_share(captions) == pytest.approx(2 / 5)
-    assert distinct_share(captions, 2) == pytest.approx(2 / 3)
-    assert distinct_share([[]], 2) == 0
-    with pytest.raises(ValueError, match="distinct_share: expected n >= 1, got 0"):
-        distinct_share(captions, 0)
+    assert distinct_fraction(captions) == pytest.approx(2 / 5)
+    assert distinct_fraction(captions, 2) == pytest.approx(2 / 3)
+    assert distinct_fraction([[]], 2) == 0
+    with pytest.raises(ValueError, match="distinct_fraction: expected n >= 1, got 0"):
+        distinct_fraction(captions, 0)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_distinct_shares() -> None:
     ],
 )
 def test_things_mentioned(caption: str, count: int) -> None:
-    assert mentioned(caption.split(), [("dog", "puppy"), ("fire hydrant",), ("box",)]) == count
+    assert count_mentions(caption.split(), [("dog", "puppy"), ("fire hydrant",), ("box",)]) == count
 
 
 def slow_js(p: list[float], q: list[float], base: float) -> float:
@@ -124,17 +124,17 @@ def test_area_without_attention() -> None:
 
 def test_word_looks_leave_out_what_is_not_known() -> None:
     maps, mask = some_maps()
-    looks, nats = WordLooks(), WordLooks(base=math.e)
-    looks.update(maps, mask)
+    metrics, nats = WordAttentionMetrics(), WordAttentionMetrics(base=math.e)
+    metrics.update(maps, mask)
     nats.update(maps, mask)
     expected = successive_divergence(maps, mask)[:2].mean().item()
-    assert looks.compute()["js between words"] == pytest.approx(expected)
+    assert metrics.compute()["js between words"] == pytest.approx(expected)
     assert nats.compute()["js between words"] == pytest.approx(expected * math.log(2))
-    assert looks.compute()["zero area"] == pytest.approx(zero_area(maps, mask).mean().item())
+    assert metrics.compute()["zero area"] == pytest.approx(zero_area(maps, mask).mean().item())
 
 
 @pytest.mark.parametrize("measure", [successive_divergence, zero_area])
-def test_refuses_maps_and_masks_that_do_not_fit(measure) -> None:
+def test_maps_and_masks_that_do_not_fit_raise_an_error(measure) -> None:
     with pytest.raises(ShapeError, match=rf"{measure.__name__}: expected maps \(B, T, H, W\)"):
         measure(torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool))
     with pytest.raises(ShapeError, match=rf"{measure.__name__}: expected mask \(B, T\)"):

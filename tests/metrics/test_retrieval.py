@@ -72,7 +72,7 @@ def test_ties_count_against_the_model_and_are_told() -> None:
     assert (result["i2t_r1"], result["t2i_r1"]) == (75, 95)
 
 
-def test_captions_of_the_same_picture_do_not_compete() -> None:
+def test_captions_of_the_same_image_do_not_compete() -> None:
     scores = torch.tensor([[0.9, 0.9, 0.5], [0.0, 0.0, 1.0]])
     i2t, t2i = rank_matrix(scores, torch.tensor([0, 0, 1]))
     assert i2t.rank.tolist() == [1, 1]
@@ -129,7 +129,7 @@ def test_folds_are_the_mean_of_parts(folds: int) -> None:
     )
 
 
-def test_pictures_without_captions_are_candidates_only() -> None:
+def test_images_without_captions_are_candidates_only() -> None:
     scores = torch.tensor([[0.5], [0.9]])
     i2t, t2i = rank_matrix(scores, torch.tensor([0]))
     assert (i2t.rank.tolist(), t2i.rank.tolist()) == ([1], [2])
@@ -160,15 +160,17 @@ def test_one_direction_alone_has_no_sum() -> None:
     assert not {"rsum", "i2t_r1"} & set(metrics.compute())
 
 
-def test_refusals() -> None:
+def test_errors() -> None:
     scores, owner = some_scores(4, 9)
-    with pytest.raises(ValueError, match="retrieval_metrics: expected owners from 0 to 3, got 0 to 4; number the pict"):
+    with pytest.raises(
+        ValueError, match="retrieval_metrics: expected owners from 0 to 3, got 0 to 4; pass the row of each"
+    ):
         retrieval_metrics(scores.__getitem__, torch.tensor([0, 4]), 4)
     with pytest.raises(ShapeError, match=r"rank_matrix: expected owner \(C,\) of integers, got \(4, 9\) torch.float32"):
         rank_matrix(scores, scores)
     with pytest.raises(ShapeError, match=r"expected scores \(rows, C\) of sizes \(4, 9\), got \(4, 8\)"):
         retrieval_metrics(scores[:, :8].__getitem__, owner, 4)
-    with pytest.raises(ValueError, match="retrieval_metrics: expected folds >= 1, got 0; 5 gives the 1K numbers"):
+    with pytest.raises(ValueError, match="retrieval_metrics: expected folds >= 1, got 0; 5 yields the 1K numbers"):
         retrieval_metrics(scores.__getitem__, owner, 4, folds=0)
     with pytest.raises(ValueError, match="retrieval_metrics: expected rows >= 1, got 0"):
         retrieval_metrics(scores.__getitem__, owner, 4, rows=0)

@@ -1,4 +1,4 @@
-"""SCAN and BFAN written out one picture, one sentence and one query at a time, from their equations."""
+"""SCAN and BFAN written out one image, one sentence and one query at a time, from their equations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def softmax(row: torch.Tensor) -> torch.Tensor:
 
 
 def scan(v, w, *, direction="t2i", temperature=9.0, lse: float | None = 6.0, transform=softmax):
-    """The score of one picture's locations v with one sentence's words w."""
+    """The score of one image's locations v with one sentence's words w."""
     queries, keys = (w, v) if direction == "t2i" else (v, w)
     relevance = []
     for q, row in zip(queries, attention(queries, keys, temperature, transform), strict=True):
@@ -57,7 +57,7 @@ def bfan(v, w, *, kind="prob", temperature=20.0, transform=softmax):
 
 
 def matrix(score, images, image_mask, texts, text_mask) -> torch.Tensor:
-    """Every picture with every sentence, fragments of length one, padding cut off."""
+    """Every image with every sentence, fragments of length one, padding cut off."""
     images, texts = (x / x.norm(dim=-1, keepdim=True) for x in (images, texts))
     rows = []
     for i in range(len(images)):

@@ -10,14 +10,14 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from foveate.attention import MECHANISMS, mechanism
-from foveate.data.features import ImageFeatures
 from foveate.encoders import StoredFeatures
 from foveate.errors import ShapeError
+from foveate.features import ImageFeatures
 from foveate.models import Captioner
 from foveate.models.captioner import AdditiveScores
 from foveate.ops import TRANSFORMS
 
-START, END, V = 0, 1, 11
+BOS, EOS, V = 0, 1, 11
 
 
 def tiny(attend: str = "softmax", dropout: float = 0.0, score_dim: int | None = None) -> Captioner:
@@ -65,7 +65,7 @@ def lstm(model: Captioner) -> nn.LSTMCell:
 
 
 def slow(model: Captioner, features: torch.Tensor, words: torch.Tensor, transform, grid: tuple[int, int]):
-    """Section 3 for one caption of one picture: log-probabilities and both attentions of every word."""
+    """Section 3 for one caption of one image: log-probabilities and both attentions of every word."""
     v = torch.stack([affine(model.features, f) for f in features])
     cell, h, c = lstm(model), torch.zeros(6), torch.zeros(6)
     rows, before, after = [], [], []
@@ -96,9 +96,9 @@ def test_follows_section_3_word_by_word(attend: str, score_dim: int | None) -> N
                 model, features.values[b, : H * W], tokens[b, :T], TRANSFORMS[attend].function, (H, W)
             )
         torch.testing.assert_close(found.scores[start : start + T].log_softmax(-1), rows, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(found.look[b, :T, : H * W], before, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found.input_weights[b, :T, : H * W], before, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found.image.weights[b, :T, : H * W], after, rtol=1e-4, atol=1e-5)
-        assert not found.look[b, T:].any()
+        assert not found.input_weights[b, T:].any()
         assert not found.states[b, T:].any()
         start += T
 
@@ -123,15 +123,15 @@ def test_takes_every_attention_and_every_parameter_gets_a_gradient(attend: str) 
         assert parameter.grad.any(), name
 
 
-def test_only_the_output_attention_is_handed_in() -> None:
+def test_only_the_output_attention_is_passed_in() -> None:
     plain, sparse = tiny().eval(), tiny("sparsemax").eval()
     first, second = plain(*inputs()), sparse(*inputs())
-    torch.testing.assert_close(first.look, second.look)
+    torch.testing.assert_close(first.input_weights, second.input_weights)
     torch.testing.assert_close(first.states, second.states)
     assert not torch.allclose(first.image.weights, second.image.weights)
 
 
-def test_captions_share_a_picture() -> None:
+def test_captions_share_an_image() -> None:
     model, (features, tokens, mask) = tiny("tvmax").eval(), inputs()
     one = ImageFeatures(features.values[:1], (2, 3))
     three = ImageFeatures(features.values[:1].expand(3, -1, -1), (2, 3))
@@ -164,11 +164,11 @@ def test_drops_in_training_only() -> None:
 def test_what_it_writes_has_the_probability_that_it_reads(attend: str, beams: int) -> None:
     model = tiny(attend).eval()
     features = ImageFeatures(torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(2)), grid=(3, 4))
-    found = model.caption(features, start=START, end=END, never=(START,), max_words=5, beams=beams)
+    found = model.caption(features, bos=BOS, eos=EOS, forbidden=(BOS,), max_words=5, beams=beams)
     for b in range(3):
         for words, mask, value in zip(found.words[b], found.mask[b], found.log_probabilities[b], strict=True):
-            count = int(mask.sum()) + int((words == END).any())
-            tokens = torch.cat([torch.tensor([START]), words[: count - 1]])[None]
+            count = int(mask.sum()) + int((words == EOS).any())
+            tokens = torch.cat([torch.tensor([BOS]), words[: count - 1]])[None]
             one = ImageFeatures(features.values[b : b + 1], grid=(3, 4))
             read = model(one, tokens, torch.ones_like(tokens, dtype=torch.bool)).scores.log_softmax(-1)
             total = read.gather(-1, words[:count, None]).sum()
@@ -177,22 +177,22 @@ def test_what_it_writes_has_the_probability_that_it_reads(attend: str, beams: in
 
 def test_batch_and_single_write_the_same() -> None:
     model, (features, _, _) = tiny("multimodal").eval(), inputs()
-    whole = model.caption(features, start=START, end=END, max_words=6, beams=3)
+    whole = model.caption(features, bos=BOS, eos=EOS, max_words=6, beams=3)
     for b in range(3):
         one = ImageFeatures(features.values[b : b + 1], features.grid[b : b + 1], features.mask[b : b + 1])
-        alone = model.caption(one, start=START, end=END, max_words=6, beams=3)
+        alone = model.caption(one, bos=BOS, eos=EOS, max_words=6, beams=3)
         length = alone.words.shape[-1]
         assert torch.equal(alone.words[0, 0], whole.words[b, 0, :length])
         assert not whole.mask[b, 0, length:].any()
 
 
-def test_options_of_the_search_are_handed_on() -> None:
+def test_options_are_passed_to_the_search() -> None:
     model, (features, _, _) = tiny().eval(), inputs()
     with torch.no_grad():
         model.next_word.bias[3] += 50
-    greedy = {"start": START, "end": END, "max_words": 6}
+    greedy = {"bos": BOS, "eos": EOS, "max_words": 6}
     assert model.caption(features, **greedy).words.unique().tolist() == [3]
-    assert 3 not in model.caption(features, **greedy, never=(3,)).words
+    assert 3 not in model.caption(features, **greedy, forbidden=(3,)).words
     assert (model.caption(features, **greedy, no_repeat=1).words == 3).sum(-1).max() == 1
     penalised = model.caption(features, **greedy, beams=2, length_penalty=1.0)
     torch.testing.assert_close(penalised.scores, penalised.log_probabilities / 6)
@@ -203,13 +203,13 @@ def test_draws_are_repeatable() -> None:
 
     def draw(seed: int, **options) -> torch.Tensor:
         generator = torch.Generator().manual_seed(seed)
-        return model.sample(features, start=START, end=END, count=8, generator=generator, **options).words
+        return model.sample(features, bos=BOS, eos=EOS, count=8, generator=generator, **options).words
 
     assert draw(0).shape[:2] == (3, 8)
     assert torch.equal(draw(0), draw(0))
     assert not torch.equal(draw(0), draw(1))
     assert draw(0, max_words=2).shape[-1] <= 2
-    assert 3 not in draw(0, never=(3,))
+    assert 3 not in draw(0, forbidden=(3,))
     # near temperature zero all draws are the greedy caption
     cold = draw(0, temperature=1e-4)
     assert (cold == cold[:, :1]).all()
@@ -218,8 +218,8 @@ def test_draws_are_repeatable() -> None:
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        ([[True, True], [False, False]], "padding at the end only, got a masked word"),
-        ([[True, True], [False, True]], "padding at the end only, got a masked word"),
+        ([[True, True], [False, False]], "padding at the end only, got a masked token"),
+        ([[True, True], [False, True]], "padding at the end only, got a masked token"),
     ],
 )
 def test_refuses_captions_without_a_first_word(mask: list, message: str) -> None:
@@ -248,13 +248,13 @@ def test_learns_captions_by_heart() -> None:
     model = Captioner(StoredFeatures(5), mechanism("sparsemax"), vocabulary=V, word_dim=8, hidden=24)
     features = ImageFeatures(torch.randn(8, 6, 5), grid=(2, 3))
     said = torch.randint(2, V, (8, 4))
-    tokens = torch.cat([torch.full((8, 1), START), said], 1)
-    targets = torch.cat([said, torch.full((8, 1), END)], 1)
+    tokens = torch.cat([torch.full((8, 1), BOS), said], 1)
+    targets = torch.cat([said, torch.full((8, 1), EOS)], 1)
     mask = torch.ones_like(tokens, dtype=torch.bool)
     optimiser = torch.optim.Adam(model.parameters(), 0.02)
     for _ in range(80):
         optimiser.zero_grad()
         nn.functional.cross_entropy(model(features, tokens, mask).scores, targets.flatten()).backward()
         optimiser.step()
-    found = model.eval().caption(features, start=START, end=END, max_words=8)
+    found = model.eval().caption(features, bos=BOS, eos=EOS, max_words=8)
     assert torch.equal(found.words[:, 0], targets)

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from foveate.attention import mechanism
-from foveate.data.features import ImageFeatures
 from foveate.encoders import StoredFeatures, TextEncoder
+from foveate.features import ImageFeatures
 from foveate.models import MatchingDAN, ReasoningDAN
 
 
@@ -82,7 +82,7 @@ def test_every_attention_is_returned() -> None:
     assert answered.image[0].map(4, 4).shape == (3, 4, 4)
 
 
-def test_both_attentions_are_parts_handed_in() -> None:
+def test_both_attentions_are_passed_in() -> None:
     plain = tiny().eval()
     for where, model in (("image", tiny("tvmax").eval()), ("question", tiny(attend_words="sparsemax").eval())):
         model.load_state_dict(plain.state_dict())
@@ -100,7 +100,7 @@ def test_padding_has_no_influence() -> None:
     )
 
 
-def test_questions_share_a_picture() -> None:
+def test_questions_share_an_image() -> None:
     model, (features, tokens, mask) = tiny().eval(), inputs()
     index = torch.tensor([0, 0, 0])
     one = ImageFeatures(features.values[:1], (2, 3))
@@ -152,11 +152,11 @@ def test_matching_follows_equations_16_to_22(steps: int) -> None:
 
 def test_matching_returns_every_attention() -> None:
     model, (features, tokens, mask) = matching("tvmax", steps=3).eval(), inputs()
-    assert [tuple(a.weights.shape) for a in model.embed_image(features).looks] == [(3, 6)] * 3
-    assert [tuple(a.weights.shape) for a in model.embed_text(tokens, mask).looks] == [(3, 7)] * 3
+    assert [tuple(a.weights.shape) for a in model.embed_image(features).attention] == [(3, 6)] * 3
+    assert [tuple(a.weights.shape) for a in model.embed_text(tokens, mask).attention] == [(3, 7)] * 3
     other = matching(steps=3).eval()
     assert not torch.allclose(
-        other.embed_image(features).looks[0].weights, model.embed_image(features).looks[0].weights
+        other.embed_image(features).attention[0].weights, model.embed_image(features).attention[0].weights
     )
 
 

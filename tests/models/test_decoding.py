@@ -10,7 +10,7 @@ import torch
 
 from foveate.models.decoding import Decoded, beam_search, sample_words
 
-START, END, V = 0, 1, 4
+BOS, EOS, V = 0, 1, 4
 
 
 class Toy:
@@ -32,7 +32,7 @@ class Toy:
 
     def log_probability(self, b: int, sentence: tuple[int, ...]) -> float:
         """Of a whole sentence, word by word."""
-        mixed, last, total = 0, START, 0.0
+        mixed, last, total = 0, BOS, 0.0
         for word in sentence:
             mixed = (mixed * 5 + last + 1) % 97
             total += self.table[b, mixed].log_softmax(-1)[word].item()
@@ -42,19 +42,19 @@ class Toy:
 
 def sentences(T: int) -> list[tuple[int, ...]]:
     """All sentences of the words 2, 3: ended within T words, or cut off after T."""
-    ended = [(*body, END) for n in range(T) for body in itertools.product((2, 3), repeat=n)]
+    ended = [(*body, EOS) for n in range(T) for body in itertools.product((2, 3), repeat=n)]
     return ended + list(itertools.product((2, 3), repeat=T))
 
 
 def search(toy: Toy, **options) -> Decoded:
-    given = {"start": START, "end": END, "never": (START,), "max_words": 4} | options
+    given = {"bos": BOS, "eos": EOS, "forbidden": (BOS,), "max_words": 4} | options
     return beam_search(toy.step, toy.state(), **given)
 
 
 def written(found: Decoded, b: int, k: int = 0) -> tuple[int, ...]:
     """A sentence with its end mark, if it has one."""
     words = found.words[b, k].tolist()
-    return tuple(words[: words.index(END) + 1] if END in words else words)
+    return tuple(words[: words.index(EOS) + 1] if EOS in words else words)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -62,11 +62,11 @@ def test_one_beam_is_greedy(seed: int) -> None:
     toy = Toy(B=3, seed=seed)
     found = search(toy, max_words=6)
     for b in range(3):
-        mixed, last, sentence = 0, START, []
-        while len(sentence) < 6 and last != END:
+        mixed, last, sentence = 0, BOS, []
+        while len(sentence) < 6 and last != EOS:
             mixed = (mixed * 5 + last + 1) % 97
             scores = toy.table[b, mixed].clone()
-            scores[START] = -math.inf
+            scores[BOS] = -math.inf
             last = int(scores.argmax())
             sentence.append(last)
         assert written(found, b) == tuple(sentence)
@@ -100,8 +100,8 @@ def test_length_penalty_decides_between_short_and_long() -> None:
         found = beam_search(
             lambda s, w: (likely.expand(*w.shape, V), s),
             (torch.zeros(1, 1),),
-            start=START,
-            end=END,
+            bos=BOS,
+            eos=EOS,
             max_words=3,
             beams=20,
             length_penalty=penalty,
@@ -111,21 +111,21 @@ def test_length_penalty_decides_between_short_and_long() -> None:
 
 
 def test_finished_sentences_are_not_extended() -> None:
-    # one sentence ends at once, the other after the word 2; after an end mark the model would be sure of the word 3
+    # one sentence ends at once, the other after the word 2; after eos the model would be sure of the word 3
     first, after_end, then = (torch.full((V,), -20.0) for _ in range(3))
-    first[END], first[2], after_end[3], then[END] = 1.0, 0.5, 20.0, 20.0
+    first[EOS], first[2], after_end[3], then[EOS] = 1.0, 0.5, 20.0, 20.0
     steps = []
 
     def step(state, words):
         steps.append(words.clone())
-        scores = torch.where((words == START)[..., None], first, then)
-        return torch.where((words == END)[..., None], after_end, scores), state
+        scores = torch.where((words == BOS)[..., None], first, then)
+        return torch.where((words == EOS)[..., None], after_end, scores), state
 
-    found = beam_search(step, (torch.zeros(1, 1),), start=START, end=END, max_words=9, beams=2)
+    found = beam_search(step, (torch.zeros(1, 1),), bos=BOS, eos=EOS, max_words=9, beams=2)
     assert len(steps) == 2
-    assert found.words.tolist() == [[[END, END], [2, END]]]
+    assert found.words.tolist() == [[[EOS, EOS], [2, EOS]]]
     assert found.mask.tolist() == [[[False, False], [True, False]]]
-    torch.testing.assert_close(found.log_probabilities[0], first.log_softmax(-1)[[END, 2]])
+    torch.testing.assert_close(found.log_probabilities[0], first.log_softmax(-1)[[EOS, 2]])
 
 
 def test_an_ended_sentence_keeps_its_score_while_others_go_on() -> None:
@@ -152,10 +152,10 @@ def test_no_ngram_comes_twice(n: int) -> None:
     repeats = 0
     for seed in range(6):
         toy = Toy(seed=seed, sharp=3.0)
-        toy.table[..., END] = -20.0
+        toy.table[..., EOS] = -20.0
         for no_repeat in (None, n):
             found = search(toy, beams=2, max_words=7, no_repeat=no_repeat)
-            body = [word for word in written(found, 0) if word != END]
+            body = [word for word in written(found, 0) if word != EOS]
             grams = [tuple(body[i : i + n]) for i in range(len(body) - n + 1)]
             again = len(grams) - len(set(grams))
             assert no_repeat is None or again == 0
@@ -165,8 +165,8 @@ def test_no_ngram_comes_twice(n: int) -> None:
 
 def test_words_that_are_never_written() -> None:
     toy = Toy(B=3)
-    assert (search(toy, beams=4, never=()).words == 2).any()
-    assert not (search(toy, beams=4, never=(START, 2)).words[..., 0, :] == 2).any()
+    assert (search(toy, beams=4, forbidden=()).words == 2).any()
+    assert not (search(toy, beams=4, forbidden=(BOS, 2)).words[..., 0, :] == 2).any()
 
 
 def test_fewer_sentences_than_beams_are_marked() -> None:
@@ -185,7 +185,7 @@ def test_samples_follow_the_probabilities() -> None:
     def draw(seed: int, **options) -> Decoded:
         generator = torch.Generator().manual_seed(seed)
         return sample_words(
-            step, (torch.zeros(1, 4000),), start=START, end=END, max_words=1, generator=generator, **options
+            step, (torch.zeros(1, 4000),), bos=BOS, eos=EOS, max_words=1, generator=generator, **options
         )
 
     shares = torch.bincount(draw(0).words.flatten(), minlength=V) / 4000
@@ -194,18 +194,18 @@ def test_samples_follow_the_probabilities() -> None:
     assert not torch.equal(draw(1).words, draw(2).words)
     cold = torch.bincount(draw(0, temperature=0.1).words.flatten(), minlength=V) / 4000
     assert cold[2] > 0.95
-    assert not (draw(0, never=(2,)).words == 2).any()
+    assert not (draw(0, forbidden=(2,)).words == 2).any()
 
 
 def test_samples_end_and_know_their_probability() -> None:
     toy = Toy(B=2, seed=1)
     found = sample_words(
-        toy.step, toy.state(5), start=START, end=END, max_words=5, generator=torch.Generator().manual_seed(0)
+        toy.step, toy.state(5), bos=BOS, eos=EOS, max_words=5, generator=torch.Generator().manual_seed(0)
     )
     for b, k in itertools.product(range(2), range(5)):
         sentence = written(found, b, k)
-        assert all(word == END for word in found.words[b, k, len(sentence) :])
-        assert found.mask[b, k].sum() == len(sentence) - (END in sentence)
+        assert all(word == EOS for word in found.words[b, k, len(sentence) :])
+        assert found.mask[b, k].sum() == len(sentence) - (EOS in sentence)
         expected = toy.log_probability(b, sentence)
         assert found.log_probabilities[b, k].item() == pytest.approx(expected, abs=1e-4)
 
@@ -227,4 +227,4 @@ def test_refuses(options: dict, message: str) -> None:
 def test_refuses_a_temperature_of_zero() -> None:
     toy = Toy()
     with pytest.raises(ValueError, match="sample_words: expected temperature > 0, got 0"):
-        sample_words(toy.step, toy.state(), start=START, end=END, temperature=0)
+        sample_words(toy.step, toy.state(), bos=BOS, eos=EOS, temperature=0)

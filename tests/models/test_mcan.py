@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from foveate.attention import MECHANISMS, mechanism
-from foveate.data.features import ImageFeatures
 from foveate.encoders import ConvEncoder, StoredFeatures, TextEncoder
+from foveate.features import ImageFeatures
 from foveate.models import MCAN
 
 
@@ -126,7 +126,7 @@ def test_every_attention_is_returned() -> None:
     assert shapes == {"question": [(3, 4, 7, 7)] * 2, "image": [(3, 4, 6, 6)] * 2, "guided": [(3, 4, 6, 7)] * 2}
 
 
-def test_only_the_attention_handed_in_changes_the_reading() -> None:
+def test_only_the_attention_passed_in_changes_the_reading() -> None:
     softmax, tvmax = tiny("softmax").eval(), tiny("tvmax").eval()
     tvmax.load_state_dict(softmax.state_dict())
     a, b = softmax(*inputs()), tvmax(*inputs())
@@ -135,19 +135,19 @@ def test_only_the_attention_handed_in_changes_the_reading() -> None:
     assert not torch.allclose(a.image[0].weights, b.image[0].weights)
 
 
-def test_questions_share_a_picture() -> None:
+def test_questions_share_an_image() -> None:
     model, (features, tokens, mask) = tiny().eval(), inputs()
     index = torch.tensor([1, 1, 0])
     shared = model(features, tokens, mask, index).scores
     torch.testing.assert_close(shared, model(ImageFeatures(features.values[index], features.grid), tokens, mask).scores)
 
 
-def test_reads_pictures_and_drops_only_in_training() -> None:
+def test_reads_images_and_drops_only_in_training() -> None:
     text = TextEncoder(20, word_dim=6, hidden=16)
     model = MCAN(text, ConvEncoder((8, 8), size=16), mechanism("softmax"), answers=5, heads=2, layers=1, dropout=0.5)
     _, tokens, mask = inputs()
-    pictures = torch.randn(3, 3, 16, 16)
-    assert model(pictures, tokens, mask).image[0].grid == (4, 4)
-    assert not torch.equal(model(pictures, tokens, mask).scores, model(pictures, tokens, mask).scores)
+    images = torch.randn(3, 3, 16, 16)
+    assert model(images, tokens, mask).image[0].grid == (4, 4)
+    assert not torch.equal(model(images, tokens, mask).scores, model(images, tokens, mask).scores)
     model.eval()
-    assert torch.equal(model(pictures, tokens, mask).scores, model(pictures, tokens, mask).scores)
+    assert torch.equal(model(images, tokens, mask).scores, model(images, tokens, mask).scores)

@@ -32,7 +32,7 @@ def test_fine_cells_add_up_to_coarse_ones(x, y, long, ratio, angle, power):
 
 
 def test_uniform_disc_is_area():
-    """A quarter of a disc of radius 0.4 around a corner of the picture; support ratio of power 0 is 4."""
+    """A quarter of a disc of radius 0.4 around a corner of the image; support ratio of power 0 is 4."""
     covariance = 0.04 * torch.eye(2, dtype=torch.float64)
     masses = cell_masses(torch.zeros(2, dtype=torch.float64), covariance, 0, 1, 1)
     torch.testing.assert_close(masses, torch.tensor([[0.25]], dtype=torch.float64))
@@ -55,3 +55,17 @@ def test_line_adds_up(power):
     coarse, fine = line_masses(mean, variance, power, 2), line_masses(mean, variance, power, 20)
     torch.testing.assert_close(fine.reshape(2, 2, 10).sum(-1), coarse, rtol=0, atol=1e-9)
     torch.testing.assert_close(coarse[1], torch.tensor([0.0, 1.0], dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.5, math.inf])
+@pytest.mark.parametrize("place", [(0.4, 0.5), (0.5, 0.5), (2 / 3, 0.5), (0.5, 0.0), (0.1, 1.0)])
+def test_gradients_of_a_mean_on_the_lines_of_the_grid(power, place):
+    """A line of the grid through the mean, and segments that begin opposite it, outside the support."""
+    mean = torch.tensor(place, dtype=torch.float64, requires_grad=True)
+    covariance = (0.0025 * torch.eye(2, dtype=torch.float64)).requires_grad_()
+
+    def masses(m, c):
+        return cell_masses(m, c, power, 2, 3)
+
+    assert torch.autograd.gradcheck(masses, (mean, covariance), atol=1e-4)
+    assert torch.autograd.gradgradcheck(masses, (mean, covariance), atol=2e-2, rtol=2e-2)

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from foveate.ops.em import LEAST_MASS, Points, State, expectation_maximisation, round_gaussians
+from foveate.ops.em import LEAST_MASS, GaussianMixtures, Points, expectation_maximisation, round_gaussians
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_centres_1d, cell_variance
 from foveate.ops.starts import random_start, split_start, spread_start
@@ -32,7 +32,7 @@ def grid_points(H: int, W: int, B: int = 2, seed: int = 0, sharpness: float = 2.
     return Points(random_weights(B, H * W, seed, sharpness), positions, cell_variance(positions))
 
 
-def loop_em(w: np.ndarray, x: np.ndarray, floor: np.ndarray, state: State, iterations: int) -> tuple:
+def loop_em(w: np.ndarray, x: np.ndarray, floor: np.ndarray, state: GaussianMixtures, iterations: int) -> tuple:
     """EM of one row, written with loops from the equations."""
     d, F = x.shape[1], np.diag(floor)
     pi, mu, cov = (t.numpy().copy() for t in (state.log_weights.exp(), state.mean, state.covariance))
@@ -68,7 +68,7 @@ def test_equals_a_loop_with_positions_and_floor_of_each_row(d: int) -> None:
     state, likelihood = expectation_maximisation(points, start, 3)
     for b in range(2):
         for r in range(2):
-            begin = State(start.log_weights[b, r], start.mean[b, r], start.covariance[b, r])
+            begin = GaussianMixtures(start.log_weights[b, r], start.mean[b, r], start.covariance[b, r])
             pi, mu, cov, value = loop_em(
                 points.weights[b].numpy(), positions[b].numpy(), points.floor[b].numpy(), begin, 3
             )
@@ -149,7 +149,7 @@ def test_the_likelihood_of_one_component_is_the_mean_over_the_cells(d: int) -> N
     w = random_weights(1, 12, 0)
     covariance = torch.tensor([[0.03, 0.01], [0.01, 0.02]], dtype=torch.float64)[:d, :d]
     mean = torch.tensor([0.3, 0.6], dtype=torch.float64)[:d]
-    start = State(torch.zeros(1, 1, 1).double(), mean.view(1, 1, 1, d), covariance.view(1, 1, 1, d, d))
+    start = GaussianMixtures(torch.zeros(1, 1, 1).double(), mean.view(1, 1, 1, d), covariance.view(1, 1, 1, d, d))
     _, likelihood = expectation_maximisation(Points(w, centres, cell_variance(centres)), start, 0)
     fine = cell_centres(200, 200, dtype=torch.float64) if d == 2 else cell_centres_1d(2000, dtype=torch.float64)
     spread = centres[:, None] + (fine - 0.5) * width
@@ -220,7 +220,7 @@ def test_a_dead_component_keeps_its_place_and_has_no_weight() -> None:
     (likelihood.sum() + state.mean.sum() + state.covariance.sum()).backward()
     assert scores.grad is not None
     assert torch.isfinite(scores.grad).all()
-    alone = State(start.log_weights[..., :1], start.mean[:, :, :1], start.covariance[:, :, :1])
+    alone = GaussianMixtures(start.log_weights[..., :1], start.mean[:, :, :1], start.covariance[:, :, :1])
     torch.testing.assert_close(likelihood, expectation_maximisation(points, alone, 5)[1], atol=1e-9, rtol=0)
 
 
@@ -250,7 +250,7 @@ def test_float32_follows_float64(floor: float | None) -> None:
         points = Points(points.weights, points.positions, torch.full((2,), floor, dtype=torch.float64))
     start = spread_start(points, 4, 1, seeded(0))
     single = Points(points.weights.float(), points.positions.float(), points.floor.float())
-    begin = State(start.log_weights.float(), start.mean.float(), start.covariance.float())
+    begin = GaussianMixtures(start.log_weights.float(), start.mean.float(), start.covariance.float())
     wide, value = expectation_maximisation(points, start, 5)
     narrow, approximate = expectation_maximisation(single, begin, 5)
     assert (approximate - value).abs().max() < 1e-4

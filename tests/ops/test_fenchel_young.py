@@ -1,4 +1,4 @@
-"""Fenchel-Young losses: non-negative, zero at agreement, gradient p − q, for every transform of the table."""
+"""Fenchel-Young losses: non-negative, zero at agreement, gradient p − q, for every transform with a regulariser."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import pytest
 import torch
 
 from foveate.errors import ShapeError, UnknownName
-from foveate.ops import TRANSFORMS, entmax, fenchel_young_loss, gfusedmax
+from foveate.ops import TRANSFORMS, Transform, entmax, fenchel_young_loss, gfusedmax, softmax
+from foveate.ops.fenchel_young import tsallis
 from foveate.ops.grid import grid_edges
 from tests.cases import GRID, NAMES, N, call, draw
 
 
 def loss(name: str, scores: torch.Tensor, target: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
     row = TRANSFORMS[name]
+    if row.regulariser is None:
+        pytest.skip(f"{name} has no regulariser, so it has no Fenchel-Young loss")
     if row.needs_edges:
         return fenchel_young_loss(scores, target, partial(row.function, edges=grid_edges(*GRID)), mask)
     if row.axes == 1:
@@ -57,6 +60,53 @@ def test_masked_locations_do_not_count(name):
     torch.testing.assert_close(loss(name, scores.masked_fill(~mask, 9.0), target, mask), expected)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_masked_locations_leave_the_regulariser(name):
+    mask = torch.arange(N) % 4 != 2  # inside the chain, the grid and the graph
+    scores = draw(50, N)
+    targets = call(TRANSFORMS[name], draw(50, N, seed=1), mask)
+    at = loss(name, scores, call(TRANSFORMS[name], scores, mask), mask)
+    torch.testing.assert_close(at, torch.zeros(50, dtype=torch.float64), rtol=0, atol=1e-10)
+    losses = loss(name, scores, targets, mask)
+    assert (losses > -1e-10).all()
+    # The loss is convex in the scores with gradient p − q: it lies above its tangent at other scores.
+    other = scores + 1e-3 * draw(50, N, seed=2)
+    slope = ((call(TRANSFORMS[name], other, mask) - targets) * (scores - other)).sum(-1)
+    assert (losses >= loss(name, other, targets, mask) + slope - 1e-10).all()
+    without = loss(name, scores.masked_fill(~mask, -torch.inf), targets)
+    torch.testing.assert_close(without, losses)
+
+
+def test_a_transform_without_a_regulariser_has_no_loss(monkeypatch):
+    monkeypatch.setitem(TRANSFORMS, "bare", Transform(bare_softmax, summary="no regulariser"))
+    with pytest.raises(ValueError, match="expected a transform with a regulariser, got 'bare_softmax'; set the reg"):
+        fenchel_young_loss(draw(3), draw(3), "bare")
+    with pytest.raises(pytest.skip.Exception, match="bare has no regulariser, so it has no Fenchel-Young loss"):
+        loss("bare", draw(3), draw(3))
+
+
+def bare_softmax(scores: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    return softmax(scores, mask=mask)
+
+
+def test_a_row_may_set_options_and_carry_a_name(monkeypatch):
+    row = Transform(partial(entmax, alpha=1.2), tsallis, "near softmax", name="entmax-1.2")
+    monkeypatch.setitem(TRANSFORMS, "gentle", row)
+    scores, target = draw(4, N), torch.softmax(draw(4, N, seed=1), -1)
+    expected = fenchel_young_loss(scores, target, partial(entmax, alpha=1.2))
+    torch.testing.assert_close(fenchel_young_loss(scores, target, "gentle"), expected)
+    torch.testing.assert_close(fenchel_young_loss(scores, target, row.function), expected)
+    assert row.name == "entmax-1.2"
+    assert Transform(row.function).name == "entmax"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmap_of_the_gradient(name):
+    scores, target = draw(4, N), torch.softmax(draw(4, N, seed=1), -1)
+    got = torch.func.vmap(torch.func.grad(lambda z, q: loss(name, z, q)))(scores, target)
+    torch.testing.assert_close(got, call(TRANSFORMS[name], scores) - target)
+
+
 def test_softmax_gives_the_divergence():
     scores, target = draw(5, N), torch.softmax(draw(5, N, seed=1), -1)
     expected = torch.nn.functional.kl_div(scores.log_softmax(-1), target, reduction="none").sum(-1)
@@ -67,6 +117,17 @@ def test_options_of_a_partial_are_used():
     scores, target = draw(N), torch.softmax(draw(N, seed=1), -1)
     losses = [fenchel_young_loss(scores, target, partial(entmax, alpha=a)).item() for a in (1.3, 1.7)]
     assert losses[0] != pytest.approx(losses[1])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not TRANSFORMS[name].needs_edges])
+def test_no_examples_and_no_locations(name):
+    trailing = (0,) if TRANSFORMS[name].axes == 1 else (0, 4)
+    for shape in ((2, *trailing), (0, 3, 4)):
+        scores = torch.zeros(shape, requires_grad=True)
+        losses = fenchel_young_loss(scores, torch.zeros(shape), TRANSFORMS[name].function)
+        losses.sum().backward()
+        assert losses.shape == shape[: len(shape) - TRANSFORMS[name].axes]
+        assert (losses == 0).all()
 
 
 def test_wrong_input_is_explained():

@@ -31,7 +31,7 @@ def test_moments_are_numpys():
 
 
 def test_the_cell_is_part_of_the_covariance():
-    """A uniform map has the covariance of the uniform density on the picture, I / 12, whatever the grid."""
+    """A uniform map has the covariance of the uniform density on the image, I / 12, whatever the grid."""
     for H, W in ((1, 1), (2, 7), (14, 14)):
         weights = torch.full((H * W,), 1 / (H * W), dtype=torch.float64)
         _, covariance = match_moments(weights, cell_centres(H, W, dtype=torch.float64), where="test")

@@ -152,7 +152,7 @@ def test_zero_outside_its_support():
     torch.testing.assert_close(density.support_area(), math.pi * radius**2)
 
 
-def test_wide_support_covers_the_picture():
+def test_wide_support_covers_the_image():
     torch.testing.assert_close(
         TruncatedParaboloid(torch.tensor([0.5, 0.5]), 10 * torch.eye(2)).support_area(), torch.tensor(1.0)
     )
@@ -168,6 +168,6 @@ def test_smaller_than_anything_measurable_stays_finite():
     assert torch.isfinite(scale.grad).all()
 
 
-def test_three_dimensions_are_refused():
+def test_three_dimensions_raise():
     with pytest.raises(ShapeError, match=r"expected mean \(..., 1\) or \(..., 2\)"):
         TruncatedParaboloid(torch.zeros(3), torch.eye(3))

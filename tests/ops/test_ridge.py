@@ -24,8 +24,8 @@ def slow(values, basis, centres, penalty, around=None):
     return torch.linalg.lstsq(torch.cat(rows), torch.cat(target), driver="gelsd").solution
 
 
-def around_picture(H, W):
-    """The cells of the thesis' larger square that lie outside the picture, by loops."""
+def around_image(H, W):
+    """The cells of the thesis' larger square that lie outside the image, by loops."""
     up, left = math.ceil(H / 2), math.ceil(W / 2)
     return torch.tensor(
         [
@@ -53,7 +53,7 @@ def test_solves_the_least_squares_problem(kind, grid, penalty, padding):
     assert found.shape == (2, 16, 3)
     for row, x in zip(found, values, strict=True):
         expected = slow(
-            x, basis, cell_centres(*grid, dtype=torch.float64), penalty, around_picture(*grid) if padding else None
+            x, basis, cell_centres(*grid, dtype=torch.float64), penalty, around_image(*grid) if padding else None
         )
         torch.testing.assert_close(row, expected, rtol=1e-7, atol=1e-9)
 
@@ -87,7 +87,7 @@ def test_masked_locations_leave_the_fit(padding):
     found = ridge_coefficients(
         values.masked_fill(~mask[..., None], float("nan")), basis, (H, W), padding=padding, mask=mask
     )
-    centres, around = cell_centres(H, W, dtype=torch.float64), around_picture(H, W) if padding else None
+    centres, around = cell_centres(H, W, dtype=torch.float64), around_image(H, W) if padding else None
     for i in range(2):
         expected = slow(values[i, mask[i]], basis, centres[mask[i]], 0.01, around)
         torch.testing.assert_close(found[i], expected, rtol=1e-7, atol=1e-9)
@@ -125,7 +125,7 @@ def test_different_grids_and_holes():
     found = ridge_coefficients(values, basis, grid, mask=mask)
     centres = cell_centres(2, 3, dtype=torch.float64)[1:]
     torch.testing.assert_close(
-        found[1], slow(values[1, 1:6], basis, centres, 0.01, around_picture(2, 3)), rtol=1e-7, atol=1e-9
+        found[1], slow(values[1, 1:6], basis, centres, 0.01, around_image(2, 3)), rtol=1e-7, atol=1e-9
     )
     torch.testing.assert_close(found[:1], ridge_coefficients(values[:1], basis, (3, 4)))
 

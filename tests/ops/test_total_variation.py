@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-import quadprog
 import torch
 from scipy.optimize import lsq_linear
 
+from benchmarks.graph_programs import TOLERANCE, Problem, by_program, check_graphs, draw_problem
 from foveate.errors import ShapeError
 from foveate.ops import (
     gfusedmax,
@@ -38,21 +38,6 @@ def by_bounded_least_squares(x: torch.Tensor, edges: torch.Tensor, smoothness: f
     D = incidence(edges, x.numel())
     u = lsq_linear(D.T, x.numpy(), bounds=(-smoothness, smoothness), method="bvls", tol=1e-15).x
     return torch.from_numpy(x.numpy() - D.T @ u)
-
-
-def by_joint_program(z: torch.Tensor, edges: torch.Tensor, smoothness: float) -> torch.Tensor:
-    """min ½‖p − z‖² + λ Σ t,  t ≥ ±Dp, p on the simplex, as one quadratic program."""
-    N, E = z.numel(), len(edges)
-    D = incidence(edges, N)
-    G = np.diag(np.r_[np.ones(N), np.full(E, 1e-9)])
-    a = np.r_[z.numpy(), np.full(E, -smoothness)]
-    sum_to_one = np.r_[np.ones(N), np.zeros(E)][:, None]
-    positive = np.eye(N, N + E).T
-    above = np.c_[-D, np.eye(E)].T
-    below = np.c_[D, np.eye(E)].T
-    C = np.c_[sum_to_one, positive, above, below]
-    b = np.r_[1.0, np.zeros(N + 2 * E)]
-    return torch.from_numpy(quadprog.solve_qp(G, a, C, b, meq=1)[0][:N])
 
 
 def hard_inputs(H: int, W: int) -> torch.Tensor:
@@ -108,9 +93,20 @@ def test_sparsemax_of_the_prox_is_the_joint_program(smoothness):
     edges = grid_edges(3, 4)
     for seed in range(4):
         z = draw(12, seed=seed)
-        expected = by_joint_program(z, edges, smoothness)
+        expected = by_program(Problem(z, edges, smoothness, torch.ones(12, dtype=torch.bool)))
         torch.testing.assert_close(gfusedmax(z, edges, smoothness), expected, rtol=0, atol=1e-6)
         torch.testing.assert_close(tvmax(z.reshape(3, 4), smoothness).flatten(), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_random_graphs_agree_with_a_quadratic_program(dtype):
+    check_graphs(60, seed=1000, dtype=dtype)  # benchmarks/graph_programs.py checks 500
+
+
+def test_the_quadratic_program_notices_a_wrong_smoothness():
+    problem = draw_problem(1001)
+    wrong = gfusedmax(problem.scores, problem.edges, 1.001 * problem.smoothness, problem.mask)
+    assert (wrong - by_program(problem)).abs().max() > TOLERANCE[torch.float64]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -157,16 +153,25 @@ def independent_gap(x: torch.Tensor, w: torch.Tensor, smoothness: float) -> torc
 
 def test_certificate_notices_a_wrong_answer():
     from foveate.ops.graphs import GridGraph
-    from foveate.ops.tv_solver import State, gaps
+    from foveate.ops.tv_solver import DouglasRachford, gaps
 
     graph = GridGraph(3, 3, torch.float64, torch.device("cpu"))
     y = draw(9, 1)
-    state = State.start(y, torch.ones(9, 1, dtype=torch.bool), torch.tensor([0.3]).double(), graph, torch.float64)
+    keep, smoothness = torch.ones(9, 1, dtype=torch.bool), torch.tensor([0.3], dtype=torch.float64)
+    state = DouglasRachford.start(y, keep, smoothness, graph, torch.float64)
     state.iterate(500)
     w = state.y - graph.divergence(state.dual)
     assert sum(gaps(graph, state.y, w, state.dual, state.bound)).item() < 1e-12
     w[1, 1] += 0.01
     assert sum(gaps(graph, state.y, w, state.dual, state.bound)).item() > 1e-5
+
+
+def test_an_unsolved_problem_is_reported(monkeypatch):
+    monkeypatch.setattr("foveate.ops.kernels._module", None)
+    monkeypatch.setattr("foveate.ops.tv_solver._FIRST_CHECK", 1)
+    monkeypatch.setattr("foveate.ops.tv_solver._MAX_STEPS", 0)
+    with pytest.warns(UserWarning, match=r"tvmax: expected a relative gap <= 1e-06, got \d"):
+        tvmax(draw(8, 8), 0.3)
 
 
 def test_long_chains_and_strong_smoothing():
@@ -182,6 +187,32 @@ def test_scale_of_the_input_does_not_matter():
     expected = prox_tv2d(x, 0.2)
     for scale in (1e-8, 1e8):
         torch.testing.assert_close(prox_tv2d(x * scale, 0.2 * scale) / scale, expected, rtol=0, atol=1e-8)
+    for scale in (2.0**-1000, 2.0**-400, 2.0**500, 2.0**1000):
+        solution = solve_tv2d(x * scale, 0.2 * scale)
+        assert torch.equal(solution.value / scale, expected)  # a power of two rounds nothing
+        assert (solution.gap <= 1e-12).all()
+
+
+def test_the_largest_numbers_do_not_overflow():
+    largest = torch.finfo(torch.float64).max
+    x = torch.tensor([[largest, largest], [-largest, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(prox_tv1d(x, 0.1) / largest, x / largest)
+    for smoothness in (1e300, largest):  # beyond any difference of the scores: all are fused
+        flat = prox_tv1d(draw(5, 9), smoothness)
+        torch.testing.assert_close(flat, draw(5, 9).mean(-1, keepdim=True).expand(5, 9))
+
+
+def test_no_examples_and_no_nodes():
+    for shape in ((0, 3, 4), (2, 0, 4), (2, 3, 0), (0, 0)):
+        solution = solve_tv2d(torch.zeros(shape), 0.1)
+        assert solution.value.shape == solution.groups.shape == shape
+        assert solution.gap.shape == shape[:-2]
+    for solution in (
+        solve_tv1d(torch.zeros(2, 0), 0.1),
+        solve_tv_graph(torch.zeros(2, 0), torch.zeros(0, 2).long(), 0.1),
+    ):
+        assert solution.value.shape == solution.groups.shape == (2, 0)
+        assert solution.gap.tolist() == [0, 0]
 
 
 def test_groups_are_the_connected_cells_of_equal_value():
@@ -226,7 +257,7 @@ def test_neighbours_that_end_equal_count_as_fused():
 def test_masked_cells_leave_the_graph():
     x = draw(2, 5, 6)
     mask = torch.ones(2, 5, 6, dtype=torch.bool)
-    mask[0, :, 3] = False  # cuts the first picture in two
+    mask[0, :, 3] = False  # cuts the first image in two
     mask[1, 4:, :] = False
     mask[1, :, 5:] = False  # a smaller grid, padded
     solution = solve_tv2d(x.masked_fill(~mask, math.nan), 0.3, mask)
@@ -249,13 +280,13 @@ def test_masked_nodes_leave_a_chain_and_a_graph():
 
 def test_wrong_edges_are_explained():
     x = draw(4)
-    with pytest.raises(ShapeError, match=r"prox_tv_graph: expected edges \(E, 2\), got \(3,\); give one pair"):
+    with pytest.raises(ShapeError, match=r"prox_tv_graph: expected edges \(E, 2\), got \(3,\); pass one pair"):
         prox_tv_graph(x, torch.arange(3), 0.1)
     with pytest.raises(ValueError, match=r"expected edges between nodes 0 and 3, got 4; number the nodes from 0"):
         prox_tv_graph(x, torch.tensor([[0, 4]]), 0.1)
     with pytest.raises(ValueError, match=r"expected edges between nodes 0 and 3, got -1"):
         solve_tv_graph(x, torch.tensor([[-1, 2]]), 0.1)
-    with pytest.raises(TypeError, match=r"expected whole numbers as edges, got torch.float32; call .long\(\) first"):
+    with pytest.raises(TypeError, match=r"expected integers as edges, got torch.float32; call .long\(\) first"):
         prox_tv_graph(x, torch.tensor([[0.0, 1.0]]), 0.1)
 
 
@@ -271,5 +302,5 @@ def test_wrong_shapes_are_explained():
 def test_operator_is_well_formed():
     from foveate.ops.total_variation import _prox_tv
 
-    x, keep = draw(3, 6).requires_grad_(), torch.ones(3, 6, dtype=torch.bool)
-    torch.library.opcheck(_prox_tv, (x, keep, None, 2, 3, 0.2, "prox_tv2d"))
+    x, keep = draw(4, 2, 3).requires_grad_(), torch.ones(4, 2, 3, dtype=torch.bool)
+    torch.library.opcheck(_prox_tv, (x, keep, None, 2, 0.2, -1, "prox_tv2d"))

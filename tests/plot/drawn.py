@@ -1,4 +1,4 @@
-"""A drawn picture and attentions to it, the same on every run."""
+"""A drawn image and attentions to it, the same on every run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GRID = (7, 7)
 PLACES = ((0.3, 0.35), (0.75, 0.7))
 
 
-def picture(h: int = 60, w: int = 80) -> np.ndarray:
+def image(h: int = 60, w: int = 80) -> np.ndarray:
     """A blue disc and an orange bar on grey, (h, w, 3) bytes."""
     y, x = np.mgrid[:h, :w] / np.array([h, w])[:, None, None]
     pixels = np.full((h, w, 3), 170, dtype=np.uint8)
@@ -24,7 +24,7 @@ def picture(h: int = 60, w: int = 80) -> np.ndarray:
 
 def region(h: int = 60, w: int = 80) -> Tensor:
     """Where disc and bar are, (h, w) booleans."""
-    return torch.as_tensor((picture(h, w) != 170).any(-1))
+    return torch.as_tensor((image(h, w) != 170).any(-1))
 
 
 def scores(*places: tuple[float, float]) -> Tensor:

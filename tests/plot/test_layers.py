@@ -1,4 +1,4 @@
-"""What is laid over the picture."""
+"""What is laid over the image."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import foveate as fv
 from foveate.ops import cell_centres
 from foveate.ops.radial import scale_of_covariance
 from foveate.plot.canvas import heat_colours, heat_scale, read_image
-from foveate.plot.layers import SHARES, _inside, contour_levels, draw_edges, smooth
+from foveate.plot.layers import FRACTIONS, _inside, contour_levels, draw_edges, smooth
 
 
 def test_contours_hold_their_share_of_a_gaussian() -> None:
-    """Inside the contour of share s a Gaussian is above (1 − s) times its peak."""
+    """Inside the contour of the fraction s a Gaussian is above (1 − s) times its peak."""
     p = fv.Gaussian(torch.tensor([0.5, 0.5]), 0.01 * torch.eye(2))
     levels = contour_levels(p.pdf(cell_centres(200, 200)).reshape(200, 200))
-    expected = [(1 - share) / (2 * math.pi * 0.01) for share in SHARES]
+    expected = [(1 - share) / (2 * math.pi * 0.01) for share in FRACTIONS]
     assert levels == pytest.approx(expected, rel=0.02)
 
 
@@ -71,15 +71,15 @@ def test_the_scale_of_nothing_is_not_empty() -> None:
     assert heat_scale(0)(0.0) == 0
 
 
-def test_pictures_of_every_kind_become_floats() -> None:
+def test_images_of_every_kind_become_floats() -> None:
     grey = np.array([[0, 255]], dtype=np.uint8)
     assert read_image("test", grey).tolist() == [[[0, 0, 0], [1, 1, 1]]]
     assert read_image("test", torch.ones(2, 3, 4)).shape == (2, 3, 3)
     assert read_image("test", None) is None
 
 
-def test_pictures_that_cannot_be_drawn() -> None:
-    with pytest.raises(ValueError, match=r"show: expected a picture \(h, w\).*got \(3, 8, 8\); put the channels last"):
+def test_images_that_cannot_be_drawn() -> None:
+    with pytest.raises(ValueError, match=r"show: expected an image \(h, w\).*got \(3, 8, 8\); put the channels last"):
         read_image("show", torch.zeros(3, 8, 8))
-    with pytest.raises(ValueError, match="show: expected bytes or floats from 0 to 1, got floats from -2 to 1; undo"):
+    with pytest.raises(ValueError, match="show: expected uint8 or floats from 0 to 1, got floats from -2 to 1; undo"):
         read_image("show", np.array([[-2.0, 1.0]]))

@@ -1,6 +1,6 @@
 """Figures against kept ones, without their letters, whose shapes differ from one font library to the next.
 
-`python -m tests.plot.test_references` draws the kept ones anew; look at them before keeping them.
+`python -m tests.plot.test_references` redraws the references; look at them before committing.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from PIL import Image
 
 import foveate as fv
 from foveate import plot
-from tests.plot.drawn import PLACES, attend, picture, region
+from tests.plot.drawn import PLACES, attend, image, region
 
 KEPT = Path(__file__).parent / "references"
 BOXES = torch.tensor([[0.12, 0.1, 0.48, 0.6], [0.6, 0.6, 0.9, 0.8], [0.05, 0.7, 0.3, 0.95]])
 NAMES = ("softmax", "sparsemax", "continuous-softmax", "continuous-sparsemax", "k-mca")
 
 FIGURES: dict[str, Callable[[], Figure]] = {
-    "show": lambda: plot.show(picture(), attend("multimodal"), truth=region()),
-    "compare": lambda: plot.compare(picture(), {name: attend(name) for name in NAMES}, truth=region()),
-    "cells": lambda: plot.show(picture(), attend("tvmax"), style="cells"),
-    "people": lambda: plot.show(picture(), attend("entmax"), truth=attend("softmax").map(14, 14)[0]),
+    "show": lambda: plot.show(image(), attend("multimodal"), truth=region()),
+    "compare": lambda: plot.compare(image(), {name: attend(name) for name in NAMES}, truth=region()),
+    "cells": lambda: plot.show(image(), attend("tvmax"), style="cells"),
+    "people": lambda: plot.show(image(), attend("entmax"), truth=attend("softmax").map(14, 14)[0]),
     "paraboloids": lambda: plot.show(None, attend("multimodal-sparse", family="truncated-paraboloid")),
-    "strip": lambda: plot.strip(picture(), ["disc", "bar"], [attend("sparsemax", place) for place in PLACES]),
-    "boxes": lambda: plot.show(picture(), fv.Attended(torch.zeros(1, 1), torch.tensor([[0.6, 0.3, 0.1]])), boxes=BOXES),
+    "strip": lambda: plot.strip(image(), ["disc", "bar"], [attend("sparsemax", place) for place in PLACES]),
+    "boxes": lambda: plot.show(image(), fv.Attended(torch.zeros(1, 1), torch.tensor([[0.6, 0.3, 0.1]])), boxes=BOXES),
     "words": lambda: plot.words(["a", "blue", "disc"], fv.Attended(torch.zeros(1, 1), torch.tensor([[0.1, 0.3, 0.6]]))),
     "profiles": lambda: plot.profiles(
         {
@@ -43,7 +43,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 
 
 def render(figure: Figure) -> Image.Image:
-    """The figure at 60 dots an inch with every text hidden."""
+    """The figure at 60 dots per inch with every text hidden."""
     figure.set_layout_engine("none")
     for text in figure.findobj(Text):
         text.set_alpha(0)
@@ -68,7 +68,7 @@ def test_figures_look_as_they_did(name: str) -> None:
 
 def test_the_comparison_sees_another_attention() -> None:
     kept = Image.open(KEPT / "cells.png").convert("RGB")
-    assert difference(render(plot.show(picture(), attend("softmax"), style="cells")), kept) > 4
+    assert difference(render(plot.show(image(), attend("softmax"), style="cells")), kept) > 4
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def test_a_density_over_padded_words_keeps_to_their_cells() -> None:
     assert [text.get_text() for text in alone.texts] == ["a", "100", "b", "0"]
 
 
-def test_words_refuse_what_does_not_fit() -> None:
+def test_words_that_do_not_fit_raise_an_error() -> None:
     with pytest.raises(ShapeError, match="words: expected words and a weight for each, got 5 and 4; pass the tokens"):
         words(["a"] * 5, SEEN)
     with pytest.raises(ShapeError, match="words: expected words and a weight for each, got 0 and 4"):
@@ -85,20 +85,20 @@ def test_words_refuse_what_does_not_fit() -> None:
 def test_profiles_draw_curves_and_steps() -> None:
     scores = torch.tensor([[0.0, 3.0, 0.0, 0.0]])
     names = ("softmax", "continuous-sparsemax")
-    looks = {name: fv.mechanism(name)(scores, torch.zeros(1, 4, 1)) for name in names}
-    looks["softmax"] = fv.Attended(torch.zeros(1, 1), looks["softmax"].weights, grid=(4,))
-    figure = profiles(looks, title="a line")
+    attended = {name: fv.mechanism(name)(scores, torch.zeros(1, 4, 1)) for name in names}
+    attended["softmax"] = fv.Attended(torch.zeros(1, 1), attended["softmax"].weights, grid=(4,))
+    figure = profiles(attended, title="a line")
     (axes,) = figure.axes
     assert axes.get_title() == "a line"
     curve, ends = axes.get_lines()
-    density = looks["continuous-sparsemax"].density
+    density = attended["continuous-sparsemax"].density
     x, y = curve.get_data()
     assert y == pytest.approx(density.pdf(torch.tensor(x)[:, None]).numpy()[0], rel=1e-5)
     radius = (5 * density.covariance.item()) ** 0.5
     inside = [end for end in (density.mean.item() - radius, density.mean.item() + radius) if 0 < end < 1]
     assert sorted(ends.get_xdata()) == pytest.approx(inside, abs=2e-3)
     (steps,) = axes.patches
-    assert steps.get_data().values == pytest.approx(4 * looks["softmax"].weights[0].numpy())
+    assert steps.get_data().values == pytest.approx(4 * attended["softmax"].weights[0].numpy())
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels[1].startswith("softmax (length 100 %)") or labels[0].startswith("softmax (length 100 %)")
 
@@ -121,6 +121,8 @@ def test_profiles_by_example() -> None:
     assert steps.get_data().values == pytest.approx(4 * WEIGHTS[0].flip(-1).numpy())
 
 
-def test_profiles_refuse_pictures() -> None:
-    with pytest.raises(ShapeError, match=r"profiles: expected attention over a line, got grid \(7, 7\); use plot.show"):
+def test_profiles_of_images_raise_an_error() -> None:
+    with pytest.raises(
+        ShapeError, match=r"profiles: expected attention in one dimension, got grid \(7, 7\); use plot.show"
+    ):
         profiles({"one": attend("softmax")})

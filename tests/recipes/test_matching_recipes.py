@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from foveate.data.vocabulary import SPECIAL, Vocabulary
-from foveate.recipes import RECIPES, override
-from foveate.recipes.matching import MATCHING_RECIPES
-from foveate.recipes.typed import decode, encode
+from foveate.models import MODELS, BFANSettings, SCANSettings
+from foveate.recipes import RECIPES
+from foveate.recipes.matching_recipes import MATCHING_RECIPES
+from foveate.tasks.images import Conv
+from foveate.tasks.inputs import Constraint, Inputs
 from foveate.tasks.matching import Matching
-from foveate.tasks.matching_settings import Bfan, MatchingSettings, Mdan, Scan
-from foveate.tasks.pictures import Conv
-
-KINDS = {"scan": Scan, "bfan": Bfan, "mdan": Mdan}
+from foveate.tasks.matching.settings import MatchingSettings
+from foveate.train import override
+from foveate.train.recipe import decode, encode
 
 
 @pytest.mark.parametrize("name", MATCHING_RECIPES)
@@ -22,22 +23,23 @@ def test_builds_and_survives_the_way_through_json(name: str) -> None:
     recipe = MATCHING_RECIPES[name]()
     assert RECIPES[name]().name == name
     assert recipe.task == "matching"
-    assert isinstance(recipe.settings.model, KINDS[name.split("-")[1]])
-    assert recipe.settings.data.startswith(name.split("-")[2])
+    assert isinstance(recipe.settings.model, MODELS[name.split("-")[1]])
+    assert recipe.settings.dataset.startswith(name.split("-")[2])
     assert decode(MatchingSettings, encode(recipe.settings), "settings") == recipe.settings
     assert MATCHING_RECIPES[name].__doc__
     small = replace(recipe.settings, model=replace(recipe.settings.model, hidden=16))
     dim = None if isinstance(recipe.settings.images, Conv) else 8
-    assert Matching(small, Vocabulary((*SPECIAL, "a")), dim).build_model()
+    assert Matching(small, Inputs(Vocabulary((*SPECIAL, "a")), dim)).build_model()
 
 
 def test_fields_are_changed_by_name() -> None:
     base = MATCHING_RECIPES["matching-scan-flickr8k"]()
     changed = override(base, ["ccr=1", "ccs=0.5", "mechanism=sparsemax", "direction=i2t", "negatives=all"]).settings
-    assert (changed.ccr, changed.ccs, changed.mechanism, changed.negatives) == (1.0, 0.5, "sparsemax", "all")
+    assert (changed.ccr, changed.ccs) == (Constraint(1.0, 0.1, 470), Constraint(0.5, 0.2, 470))
+    assert (changed.mechanism, changed.ranking.negatives) == ("sparsemax", "all")
     assert changed.model.direction == "i2t"
     other = override(base, ["model=bfan", "focal=equal"]).settings.model
-    assert (type(other), other.focal, other.hidden) == (Bfan, "equal", 512)
+    assert (type(other), other.focal, other.hidden) == (BFANSettings, "equal", 512)
 
 
 def test_paper_settings() -> None:
@@ -50,12 +52,17 @@ def test_paper_settings() -> None:
             "matching-mdan-flickr30k",
         )
     )
-    assert scan.settings.model == Scan(1024, "average", 0.0, "t2i", 9.0, "lse", 6.0)
-    assert (scan.settings.margin, scan.settings.negatives, scan.settings.word_dim) == (0.2, "hardest", 300)
+    assert scan.settings.model == SCANSettings(1024, "average", 0.0, "t2i", 9.0, "lse", 6.0)
+    assert (scan.settings.ranking.margin, scan.settings.ranking.negatives, scan.settings.word_dim) == (
+        0.2,
+        "hardest",
+        300,
+    )
     assert (scan.training.batch_size, scan.training.clip, scan.training.epochs) == (128, 2.0, 30)
     rates = [scan.training.optimiser.lr * scan.training.schedule.rate(epoch, 30) for epoch in (0, 14, 15, 29)]
     assert rates == pytest.approx([2e-4, 2e-4, 2e-5, 2e-5])
     assert (coco.settings.folds, coco.settings.train_split) == (5, "train+restval")
     assert (bfan.settings.model.temperature, bfan.settings.model.focal) == (20.0, "prob")
-    assert (dan.settings.margin, dan.settings.negatives, dan.settings.model.steps) == (100.0, "random", 2)
+    ranking = dan.settings.ranking
+    assert (ranking.margin, ranking.negatives, dan.settings.model.reasoning_steps) == (100.0, "random", 2)
     assert (dan.training.optimiser.lr, dan.training.optimiser.weight_decay, dan.training.clip) == (0.1, 5e-4, 0.1)

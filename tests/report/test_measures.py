@@ -1,42 +1,43 @@
-"""The names of the numbers: readable, in units, and nothing lost."""
+"""The names of the metrics in a report: readable, in units, and nothing lost."""
 
 from __future__ import annotations
 
-import math
+import pytest
 
-from foveate.report.measures import MEASURES, Measure, measure_of, split_rivals
+from foveate.report.measures import STEP_TIME, measure_of, split_baselines
 from foveate.tasks import TASKS
-from foveate.train.folder import run_folder
-from foveate.train.history import History
+from foveate.train.recipe import run_directory
+from foveate.train.records import History
+
+VQA = TASKS["vqa"].presentation
 
 
-def test_shares_are_told_in_percent_and_others_as_they_are():
-    assert Measure("x", "%", digits=1, factor=100).show(0.5) == "50.0"
-    assert measure_of("accuracy").show(0.5) == "50.0"
-    assert measure_of("i2t_r1").show(50.0) == "50.0"  # in percent already
-    assert Measure("x", "bits").show(0.5) == "0.50"
+@pytest.mark.parametrize("name", [f"scenes-{task}" for task in TASKS])
+def test_every_metric_of_the_embedded_runs_is_shown_once(name):
+    kind = TASKS[name.removeprefix("scenes-")]
+    metrics = History.load(run_directory(name), kind.objective).best.metrics
+    own, baselines = split_baselines(metrics)
+    assert len(own) + sum(map(len, baselines.values())) == len(metrics)
 
 
-def test_spread_leaves_out_what_is_not_known():
-    assert Measure("x").spread([1.0, math.nan]) == "1.00"
-    assert Measure("x").spread([1.0, 3.0]) == "2.00 ± 1.41"
+def test_every_metric_of_an_embedded_run_has_a_readable_label():
+    metrics = History.load(run_directory("scenes-vqa"), "accuracy").best.metrics
+    own, baselines = split_baselines(metrics)
+    assert set(baselines) == {"uniform", "centre", "random"}
+    assert all(name.partition("/")[0] in VQA.measures for name in own)
+    assert {measure_of(name, VQA).label for name in own} & set(own) == set()
 
 
-def test_every_number_of_the_embedded_run_has_a_name_for_people():
-    metrics = History.load(run_folder("scenes-vqa"), "accuracy").best.metrics
-    own, rivals = split_rivals(metrics)
-    assert len(own) + sum(map(len, rivals.values())) == len(metrics)
-    assert set(rivals) == {"uniform", "centre", "random"}
-    assert all(name.partition("/")[0] in MEASURES for name in own)
-    assert {measure_of(name).label for name in own} & set(own) == set()
+@pytest.mark.parametrize("humans", ["humans", "people"])  # the second one is of older runs
+def test_the_attention_of_annotators_is_a_baseline(humans):
+    assert split_baselines(["js", f"js of {humans}"]) == (["js"], {humans: {"js": f"js of {humans}"}})
 
 
-def test_a_subset_that_holds_a_slash_keeps_its_own_name():
-    assert measure_of("accuracy/yes/no").label == "right answers: yes or no"
-    assert measure_of("accuracy/colour").unit == "%"
+def test_a_subset_whose_name_has_a_slash_keeps_its_own_label():
+    assert measure_of("accuracy/yes/no", VQA).label == "right answers: yes or no"
+    assert measure_of("accuracy/colour", VQA).unit == "%"
 
 
-def test_the_headlines_of_every_task_have_names_for_people():
-    for task in TASKS.values():
-        assert task.objective in task.headlines
-        assert all(name.partition("/")[0] in MEASURES for name in task.headlines)
+def test_other_metrics_are_shown_as_plain_numbers():
+    assert (measure_of("mine", VQA).label, measure_of("mine", VQA).show(0.5)) == ("mine", "0.500")
+    assert measure_of(STEP_TIME, VQA).better == "lower"

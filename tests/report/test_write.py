@@ -7,14 +7,12 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from foveate.data.scenes import make_scenes
 from foveate.errors import DataError
 from foveate.report import ReportRun, write_report
 from foveate.report.curves import draw_curves
-from foveate.report.tasks import SECTIONS, choose_questions, truth_of
+from foveate.tasks.vqa import VQA
 
 
 class Reader(HTMLParser):
@@ -54,11 +52,11 @@ def test_the_page_is_whole_and_fetches_nothing(runs, tmp_path):
     assert "A <script>alert(1)</script> report" in page.words  # as text
 
 
-def test_the_table_has_means_spreads_rivals_and_the_best(runs, tmp_path):
+def test_the_table_has_means_spreads_baselines_and_the_best(runs, tmp_path):
     text = write_report(tmp_path, "t", runs, examples=0).read_text(encoding="utf-8")
     row = re.search(r"<tr><td>right answers <small>% ↑</small></td>(.*?)</tr>", text)[1]
-    assert row == '<td>60.0 ± 14.1</td><td class="best">80.0</td><td class="rival"></td>'
-    assert '<td class="rival">0.75</td>' in text
+    assert row == '<td>60.0 ± 14.1</td><td class="best">80.0</td><td class="baseline"></td>'
+    assert '<td class="baseline">0.75</td>' in text
     assert "<td>time of a training step <small>s ↓</small></td><td>0.100 ± 0.000</td><td>0.100</td>" in text.replace(
         ' class="best"', ""
     )
@@ -77,20 +75,26 @@ def test_commands_come_first_and_name_the_best_run(runs, tmp_path):
 
 
 def test_examples_are_as_many_as_asked_and_of_the_split(runs, tmp_path, monkeypatch):
-    asked = []
+    asked, read = [], []
 
-    def draw(given, data, split, count):
-        asked.append(([run.name for run in given], data, split, count))
+    def draw(predictors, examples, count):
+        asked.append((list(predictors), examples, count))
         yield from ()
 
-    monkeypatch.setitem(SECTIONS, "vqa", SECTIONS["vqa"].__class__("Title", "about", draw, lambda run: ()))
+    def examples(self, split, root):
+        read.append((split, root))
+        return "the examples"
+
+    monkeypatch.setattr(VQA, "presentation", replace(VQA.presentation, title="Title", draw=draw))
+    monkeypatch.setattr(VQA, "examples", examples)
     text = write_report(tmp_path, "t", runs, examples=3, split="test", data=Path("d")).read_text(encoding="utf-8")
-    assert asked == [(["softmax", "tvmax <&>"], Path("d"), "test", 3)]
+    assert asked == [(["softmax", "tvmax <&>"], "the examples", 3)]
+    assert read == [("test", Path("d"))]
     assert "<h2>Title</h2>" in text
 
 
-def test_a_task_without_a_row_is_reported_without_examples(runs, tmp_path, monkeypatch):
-    monkeypatch.delitem(SECTIONS, "vqa")
+def test_a_task_that_draws_nothing_is_reported_without_examples(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(VQA, "presentation", replace(VQA.presentation, draw=None))
     assert "Where they look" not in write_report(tmp_path, "t", runs, examples=2).read_text(encoding="utf-8")
 
 
@@ -110,24 +114,7 @@ def test_curves_have_a_line_a_seed(runs):
 def test_errors_say_what_to_do(make_run, tmp_path):
     with pytest.raises(DataError, match=r"report: expected runs of one task, got no runs; name the runs of one"):
         write_report(tmp_path, "t", [])
-    folder = make_run("never")
-    (folder / "metrics.json").unlink()
+    directory = make_run("never")
+    (directory / "metrics.json").unlink()
     with pytest.raises(DataError, match=r"report: expected an evaluated run, got .*never without metrics.json"):
-        write_report(tmp_path, "t", [ReportRun("never", (folder,))])
-
-
-def test_questions_are_of_different_kinds_and_pictures():
-    data = make_scenes(split="val", count=40)
-    chosen = choose_questions(data, 6)
-    assert len({q.question_type for q in chosen}) == len({q.image_id for q in chosen}) == 6
-    assert choose_questions(data, 6) == chosen
-    assert choose_questions(data.first(2), 6) == choose_questions(data.first(2), 2)
-
-
-def test_the_truth_is_where_people_looked_before_the_region():
-    data = make_scenes(split="val", count=1)
-    question = data.questions[0]
-    assert truth_of(question).dtype == bool
-    looks = (lambda: np.array([[4.0, 0.0]]), lambda: np.array([[0.0, 1.0]]))
-    assert truth_of(replace(question, looks=looks)).tolist() == [[0.5, 0.5]]
-    assert truth_of(replace(question, region=None)) is None
+        write_report(tmp_path, "t", [ReportRun("never", (directory,))])

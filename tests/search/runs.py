@@ -1,8 +1,8 @@
-"""Small stand-ins for trained runs: pictures are their mean colour, texts the colours they name."""
+"""Small substitutes for trained runs: images are their mean colour, texts the colours they name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,18 +12,32 @@ from PIL import Image
 from torch import Tensor
 
 from foveate.attention import Attended
-from foveate.data.pictures import read_picture
+from foveate.data.image_files import decode_image
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
 
 
 def colour_of(image: Any) -> Tensor:
-    pixels = image if isinstance(image, np.ndarray) else read_picture(image)
+    pixels = image if isinstance(image, np.ndarray) else decode_image(image)
     return torch.from_numpy(pixels).float().mean((0, 1)) / 255
 
 
+class InMemory:
+    """A tensor (N, D) as `nearest` searches it."""
+
+    def __init__(self, vectors: Tensor) -> None:
+        self.vectors, self.dim = vectors, vectors.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def blocks(self, rows: int) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, len(self), rows):
+            yield start, self.vectors[start : start + rows]
+
+
 class Colours:
-    """Embeds pictures and texts by colour."""
+    """Embeds images and texts by colour."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -38,7 +52,7 @@ class Colours:
 
 
 class Contrary:
-    """Matches a text with the pictures whose colour is furthest from it, and counts what it was asked."""
+    """Matches a text with the images whose colour is furthest from it, and counts what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
@@ -63,11 +77,11 @@ class Looking(Contrary):
         return Looks(words, Attended(torch.zeros(1, len(words), 2), weights, grid=(2, 2)))
 
 
-def paint(folder: Path, shades: int = 3) -> list[str]:
-    """Pictures of each colour in several shades, and the paths in order."""
-    folder.mkdir(parents=True, exist_ok=True)
+def paint(directory: Path, shades: int = 3) -> list[str]:
+    """Images of each colour in several shades, and the paths in order."""
+    directory.mkdir(parents=True, exist_ok=True)
     for name, colour in COLOURS.items():
         for shade in range(shades):
             scaled = tuple(round(part * (1 - shade / 10)) for part in colour)
-            Image.new("RGB", (8, 6), scaled).save(folder / f"{name}{shade}.png")
-    return [str(path) for path in sorted(folder.resolve().glob("*.png"))]
+            Image.new("RGB", (8, 6), scaled).save(directory / f"{name}{shade}.png")
+    return [str(path) for path in sorted(directory.resolve().glob("*.png"))]

@@ -25,16 +25,16 @@ RUNS = {"dan": Colours, "other": Nothing, "scan": Looking, "plain": Contrary, "m
 
 @pytest.fixture(autouse=True)
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Folders with a configuration and weights, which load as the stand-ins."""
+    """Directories with a configuration and weights that load as the stand-ins."""
     for name in RUNS:
-        folder = tmp_path / "runs" / name
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text("{}")
-        (folder / "model.safetensors").write_bytes(b"weights" if name in ("dan", "moved") else name.encode())
+        directory = tmp_path / "runs" / name
+        directory.mkdir(parents=True)
+        (directory / "config.json").write_text("{}")
+        (directory / "model.safetensors").write_bytes(b"weights" if name in ("dan", "moved") else name.encode())
 
     def load(run: str, device: str | None = None) -> object:
         if not (Path(run) / "config.json").is_file():
-            raise DataError(f"load: expected the folder of a run, got {run!r}; train one")
+            raise DataError(f"load: expected the directory of a run, got {run!r}; train one")
         predictor = RUNS[Path(run).name]()
         predictor.task = Nothing()
         return predictor
@@ -57,9 +57,9 @@ def test_index_and_extend(capsys: pytest.CaptureFixture[str]) -> None:
     Image.new("RGB", (4, 4), "yellow").save("photos/yellow.png")
     Path("photos/broken.jpg").write_bytes(b"nothing")
     assert main(["index", "runs/dan", "photos", "found", "--batch-size", "5"]) == 0
-    told = capsys.readouterr()
-    assert told.out == "1 images added, 13 in found\n"
-    assert f"left out {Path('photos/broken.jpg').resolve()}: open_picture: expected a whole picture" in told.err
+    shown = capsys.readouterr()
+    assert shown.out == "1 images added, 13 in found\n"
+    assert f"skipped {Path('photos/broken.jpg').resolve()}: open_image: expected a complete image" in shown.err
     index = Index("found")
     assert [index.name(n) for n in range(12)] == paths
     assert index.description.run == str(Path("runs/dan").resolve())
@@ -68,19 +68,19 @@ def test_index_and_extend(capsys: pytest.CaptureFixture[str]) -> None:
     assert Index("wide").description.dtype == "float32"
 
 
-def test_many_unreadable_pictures_are_told_in_short(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_unreadable_images_are_reported_in_short(capsys: pytest.CaptureFixture[str]) -> None:
     paint(Path("photos"), shades=1)
     for n in range(25):
         Path(f"photos/broken{n:02}.jpg").write_bytes(b"nothing")
     assert main(["index", "runs/dan", "photos", "found"]) == 0
-    told = capsys.readouterr().err
-    assert told.count("left out") == 20
-    assert "and 5 more" in told
+    shown = capsys.readouterr().err
+    assert shown.count("skipped") == 20
+    assert "and 5 more" in shown
 
 
 def test_a_killed_index_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     paths = paint(Path("photos"))
-    monkeypatch.setattr("foveate.search.build.SAVED", 2)
+    monkeypatch.setattr("foveate.search.builder.SAVE_EVERY", 2)
 
     def killed() -> None:
         calls = iter(range(9))
@@ -113,7 +113,7 @@ def test_search_by_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("indexed")
-def test_search_by_picture_and_among_texts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_search_by_image_and_among_texts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["search", "found", "photos/red1.png", "--top", "1"]) == 0
     assert "red0.png" in capsys.readouterr().out
     Path("captions.txt").write_text("a red thing\na blue thing\n")
@@ -140,7 +140,7 @@ def test_search_draws(rerank: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("indexed")
-def test_attention_is_drawn_over_the_pictures() -> None:
+def test_attention_is_drawn_over_the_images() -> None:
     sizes = {}
     for run in ("plain", "scan"):
         assert main(["search", "found", "blue", "--plot", f"{run}.png", "--top", "2", "--rerank", f"runs/{run}"]) == 0
@@ -149,7 +149,7 @@ def test_attention_is_drawn_over_the_pictures() -> None:
     assert sizes["scan"] > 2 * sizes["plain"]  # the colours of the heat
 
 
-def test_texts_are_drawn_on_the_picture_asked_with() -> None:
+def test_texts_are_drawn_on_the_image_asked_with() -> None:
     paint(Path("photos"))
     Path("captions.txt").write_text("a red thing\na blue thing\n")
     assert main(["index", "runs/dan", "captions.txt", "texts"]) == 0
@@ -161,7 +161,7 @@ def test_texts_are_drawn_on_the_picture_asked_with() -> None:
 def test_a_run_that_was_moved(capsys: pytest.CaptureFixture[str]) -> None:
     Path("runs/dan").rename("runs/gone")
     assert main(["search", "found", "blue"]) == 1
-    assert "load: expected the folder of a run, got" in capsys.readouterr().err
+    assert "load: expected the directory of a run, got" in capsys.readouterr().err
     assert main(["search", "found", "blue", "--run", "runs/moved"]) == 0
 
 
@@ -175,35 +175,39 @@ def test_a_text_longer_than_any_path(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["index", "runs/other", "photos", "x"], 1, "index: expected a run with a joint space, got 'runs/other' of No"),
-        (["index", "runs/dan", "nowhere", "x"], 1, "index: expected the folder nowhere, got nothing there"),
+        (["index", "runs/other", "photos", "x"], 1, "index: expected a run with the call 'embed_image', got"),
+        (["index", "runs/dan", "nowhere", "x"], 1, "index: expected the directory nowhere, got nothing there"),
         (["index", "runs/dan", "no.txt", "x"], 1, "index: expected a text file in UTF-8, got no.txt"),
-        (["index", "runs/dan", "photos", "photos"], 1, "index: expected a new or empty folder, got photos"),
+        (["index", "runs/dan", "photos", "photos"], 1, "index: expected a new or empty directory, got photos"),
         (
             ["index", "runs/moved", "photos", "found", "--dtype", "float32"],
             1,
             "index: expected dtype = 'float16' as in",
         ),
-        (["search", "photos", "blue"], 1, "index: expected the folder of an index, got photos without index.json"),
-        (["search", "found", "cat.jpg"], 1, "search: expected a text or a picture that is there, got 'cat.jpg'"),
-        (["search", "found", "blue", "--rerank", "runs/other"], 1, "search: expected a run that matches pictures with"),
-        (["search", "found", "blue", "--run", "runs/other"], 1, "search: expected a run with a joint space"),
+        (["search", "photos", "blue"], 1, "index: expected the directory of an index, got photos without index.json"),
+        (["search", "found", "cat.jpg"], 1, "search: expected a text or an existing image, got 'cat.jpg'"),
+        (["search", "found", "blue", "--rerank", "runs/other"], 1, "search: expected a run with the call 'match', got"),
+        (
+            ["search", "found", "blue", "--run", "runs/other"],
+            1,
+            "search: expected a run with the call 'embed_image', got",
+        ),
         (["search", "found", "blue", "--top", "0"], 1, "search: expected top >= 1, got 0"),
         (
             ["search", "found", "photos/red0.png", "--rerank", "runs/scan"],
             1,
-            "search: expected pictures to be ranked by",
+            "search: expected to re-rank images by a text or",
         ),
         (["serch", "found", "blue"], 2, "foveate: expected a known name, got 'serch'; did you mean 'search'?"),
     ],
 )
-def test_refusals(arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors(arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == code
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("indexed")
-def test_weights_of_another_run_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_of_another_run_raise_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     Path("runs/dan/model.safetensors").write_bytes(b"trained on")
     assert main(["search", "found", "blue"]) == 1
     assert "search: expected the run with weights" in capsys.readouterr().err
@@ -215,4 +219,4 @@ def test_nothing_to_draw(capsys: pytest.CaptureFixture[str]) -> None:
     Path("captions.txt").write_text("a red thing\n")
     assert main(["index", "runs/dan", "captions.txt", "texts"]) == 0
     assert main(["search", "texts", "red", "--plot", "out.png"]) == 1
-    assert "search: expected pictures to draw, got a text and an index of texts" in capsys.readouterr().err
+    assert "search: expected images to draw, got a text and an index of texts" in capsys.readouterr().err

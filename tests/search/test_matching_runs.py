@@ -1,4 +1,4 @@
-"""Search with the predictors of the matching task, small and untrained: the same order as `match` gives."""
+"""Search with the predictors of the matching task, small and untrained: the same order as that of `match`."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from PIL import Image
 from foveate.cli import main
 from foveate.data.samples import Dataset
 from foveate.errors import DataError
-from foveate.search import build_index, pictures_in, search_by_image, search_by_text
+from foveate.models import MatchingDANSettings, MatchingModelSettings, SCANSettings
+from foveate.search import build_index, list_images, search_by_image, search_by_text
+from foveate.tasks.images import Conv
 from foveate.tasks.matching import Matching
-from foveate.tasks.matching_predictor import MatchingPredictor
-from foveate.tasks.matching_settings import MatchingSettings, Mdan, Scan
-from foveate.tasks.pictures import Conv
+from foveate.tasks.matching.predictor import MatchingPredictor
+from foveate.tasks.matching.settings import MatchingSettings
 
 
-def predictor(model: Mdan | Scan, seed: int) -> tuple[MatchingPredictor, Matching]:
+def predictor(model: MatchingModelSettings, seed: int) -> tuple[MatchingPredictor, Matching]:
     torch.manual_seed(seed)
     task = Matching.from_data(MatchingSettings(model=model, images=Conv((8, 8)), word_dim=8, limit=8), None)
     return task.predictor(task.build_model().eval()), task
 
 
-def save_pictures(data: Dataset, folder: Path) -> list[str]:
-    folder.mkdir()
-    for picture in data.pictures:
-        Image.fromarray(picture.pixels()).save(folder / f"{picture.id}.png")
-    return pictures_in(folder)
+def save_images(data: Dataset, directory: Path) -> list[str]:
+    directory.mkdir()
+    for image in data.images:
+        Image.fromarray(image.pixels()).save(directory / f"{image.id}.png")
+    return list_images(directory)
 
 
 def test_the_order_is_that_of_match(tmp_path: Path) -> None:
-    (dan, task), (scan, _) = predictor(Mdan(16), 0), predictor(Scan(16), 1)
+    (dan, task), (scan, _) = predictor(MatchingDANSettings(16), 0), predictor(SCANSettings(16), 1)
     data = task.examples("val", None).data
-    paths, text = save_pictures(data, tmp_path / "photos"), data.captions[0].text
+    paths, text = save_images(data, tmp_path / "photos"), data.captions[0].text
     index = build_index(tmp_path / "index", dan, paths, dtype="float32").index
     scores = dan.match(paths, [text])[:, 0]
     found = search_by_text(index, text, dan, top=4)
@@ -53,7 +54,7 @@ def test_the_order_is_that_of_match(tmp_path: Path) -> None:
     assert [one.name for one in search_by_image(sentences, paths[0], dan, top=3)] == [
         texts[n] for n in scores.topk(3).indices
     ]
-    with pytest.raises(DataError, match="search: expected a run that makes one vector of a picture or a text, got"):
+    with pytest.raises(DataError, match="search: expected a run that embeds an image or a text as one vector, got"):
         search_by_text(index, text, scan)
 
 
@@ -62,8 +63,8 @@ def test_from_training_to_search(tmp_path: Path, capsys: pytest.CaptureFixture[s
     small = ["limit=24", "epochs=1", "batch_size=8", "--quiet"]
     for model in ("mdan", "scan"):
         assert main(["train", f"matching-{model}-scenes", *small, "--out", str(tmp_path / model)]) == 0
-    _, task = predictor(Mdan(16), 0)
-    save_pictures(task.examples("val", None).data, tmp_path / "photos")
+    _, task = predictor(MatchingDANSettings(16), 0)
+    save_images(task.examples("val", None).data, tmp_path / "photos")
     places = [str(tmp_path / name) for name in ("mdan", "photos", "index")]
     assert main(["index", *places]) == 0
     out = tmp_path / "found.png"
@@ -72,4 +73,4 @@ def test_from_training_to_search(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert ".png" in capsys.readouterr().out
     assert out.stat().st_size > 1000
     assert main(["index", str(tmp_path / "scan"), places[1], str(tmp_path / "no")]) == 1
-    assert "expected a run that makes one vector" in capsys.readouterr().err
+    assert "expected a run that embeds an image or a text as one vector" in capsys.readouterr().err

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from foveate.errors import DataError, MissingExtra, ShapeError
-from foveate.search import FaissIndex, nearest
-from foveate.search.nearest import InMemory, _pack, _unpack
-
-needs_faiss = pytest.mark.skipif(find_spec("faiss") is None, reason="needs the extra search")
+from foveate.errors import DataError, ShapeError
+from foveate.search import nearest
+from foveate.search.nearest import _pack, _unpack
+from tests.search.runs import InMemory
 
 
 def slow(vectors: Tensor, queries: Tensor, top: int) -> tuple[list[list[int]], list[list[float]]]:
@@ -75,7 +72,7 @@ def test_sizes_at_the_edge() -> None:
     assert nearest(InMemory(torch.ones(1, 3)), torch.ones(1, 3), 10).positions.tolist() == [[0]]
 
 
-def test_refusals() -> None:
+def test_errors() -> None:
     space = InMemory(torch.ones(4, 3))
     with pytest.raises(ShapeError, match=r"nearest: expected queries \(Q, D\) of sizes \(any, 3\), got \(1, 2\)"):
         nearest(space, torch.ones(1, 2))
@@ -85,65 +82,14 @@ def test_refusals() -> None:
         nearest(space, torch.ones(1, 3), chunk=0)
     with pytest.raises(ValueError, match="nearest: expected queries without NaN, got 1 of 3"):
         nearest(space, torch.tensor([[1.0, torch.nan, 0.0]]))
-    with pytest.raises(ValueError, match="nearest: expected finite queries, got infinite ones; look at the run"):
+    with pytest.raises(ValueError, match="nearest: expected finite queries, got infinite ones; check the run"):
         nearest(space, torch.tensor([[1.0, torch.inf, 0.0]]))
-    with pytest.raises(ValueError, match="nearest: expected inner products below 3e38, got larger ones; bring"):
+    with pytest.raises(ValueError, match="nearest: expected inner products below 3e38, got larger ones; normalise"):
         nearest(space, torch.full((1, 3), 2e38))
     broken = torch.ones(4, 3)
     broken[2, 1] = torch.inf
-    with pytest.raises(DataError, match="nearest: expected finite vectors, got others among 2 to 2; the index is dama"):
-        nearest(InMemory(broken), torch.ones(1, 3), chunk=12)
-    with pytest.raises(TypeError, match="InMemory: expected floating-point vectors"):
-        InMemory(torch.ones(2, 2, dtype=torch.long))
-
-
-@needs_faiss
-def test_faiss_that_probes_all_lists_is_exact() -> None:
-    g = torch.Generator().manual_seed(0)
-    vectors, queries = torch.randn(500, 16, generator=g).half(), torch.randn(6, 16, generator=g)
-    exact = nearest(InMemory(vectors), queries, 10)
-    found = FaissIndex(InMemory(vectors), lists=20, probes=20).search(queries, 10)
-    assert torch.equal(found.positions, exact.positions)
-    torch.testing.assert_close(found.scores, exact.scores, atol=1e-3, rtol=1e-3)
-
-
-@needs_faiss
-def test_faiss_finds_most_with_few_probes() -> None:
-    g = torch.Generator().manual_seed(0)
-    centres = torch.randn(30, 16, generator=g)
-    vectors = centres.repeat_interleave(40, 0) + 0.1 * torch.randn(1200, 16, generator=g)
-    queries = vectors[::100] + 0.05
-    space = InMemory(vectors)
-    exact, one = nearest(space, queries, 10), FaissIndex(space, lists=30, probes=1, seed=1).search(queries, 10)
-    few = FaissIndex(space, lists=30, probes=6, seed=1).search(queries, 10)
-
-    def recall(found: Tensor) -> float:
-        return (found[:, :, None] == exact.positions[:, None]).any(-1).float().mean().item()
-
-    assert recall(few.positions) > 0.9
-    assert recall(one.positions) < recall(few.positions) <= 1
-
-
-@needs_faiss
-def test_faiss_at_the_edge() -> None:
-    space = InMemory(torch.eye(3))
-    assert FaissIndex(space, probes=3).search(torch.eye(3), 1).positions.flatten().tolist() == [0, 1, 2]
-    with pytest.raises(DataError, match="FaissIndex: expected at least one vector, got none"):
-        FaissIndex(InMemory(torch.zeros(0, 3)))
-    with pytest.raises(ValueError, match="FaissIndex: expected probes >= 1, got 0"):
-        FaissIndex(space, probes=0)
-    with pytest.raises(ValueError, match="FaissIndex: expected lists >= 1, got 0"):
-        FaissIndex(space, lists=0)
-    with pytest.raises(ShapeError, match=r"FaissIndex: expected queries \(Q, D\)"):
-        FaissIndex(space).search(torch.ones(1, 2))
-
-
-def test_without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> None:
-        raise ModuleNotFoundError(name=name)
-
-    monkeypatch.setattr("foveate.registry.import_module", absent)
     with pytest.raises(
-        MissingExtra, match=r'FaissIndex: expected the package .faiss., got none; run: pip install "fov'
+        DataError,
+        match="nearest: expected finite vectors, got others at positions 2 to 2; the index or the run that embedded it",
     ):
-        FaissIndex(InMemory(torch.eye(3)))
+        nearest(InMemory(broken), torch.ones(1, 3), chunk=12)

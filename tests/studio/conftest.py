@@ -9,5 +9,5 @@ from tests.untrained import make_untrained
 
 @pytest.fixture
 def untrained(tmp_path):
-    """`untrained(recipe, name)` puts a run into the folder of the runs."""
+    """`untrained(recipe, name)` puts a run into the directory of the runs."""
     return lambda recipe, name: make_untrained(tmp_path / name, recipe)

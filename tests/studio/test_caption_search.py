@@ -8,43 +8,45 @@ import pytest
 from foveate import hub
 from foveate.errors import DataError, UnknownName
 from foveate.search import build_index
-from foveate.studio import Shelf, caption, picker, search
+from foveate.studio import RunCatalogue, picker
+from foveate.studio import caption_page as caption
+from foveate.studio import search_page as search
 
 
 @pytest.fixture
 def captioned(untrained, tmp_path):
-    untrained("captioning-lstm-scenes", "tells")
-    shelf = Shelf(tmp_path)
-    told, html, words = caption.write(shelf, "tells", picker.example_pixels("0"), 2)
-    return shelf, told, html, words
+    untrained("captioning-lstm-scenes", "captioner")
+    catalogue = RunCatalogue(tmp_path)
+    view, html, words = caption.write(catalogue, "captioner", picker.example_pixels("0"), 2)
+    return catalogue, view, html, words
 
 
-def test_a_caption_has_a_map_a_word(captioned):
-    _, told, html, words = captioned
-    assert told.words
+def test_a_caption_has_one_map_per_word(captioned):
+    _, view, html, words = captioned
+    assert view.words
     assert 'class="fv-answer"' in html
     assert html.count("<li>") == 1  # of two beams the second
-    assert words.count("data-pick=") == len(told.words) + 1
-    drawn = caption.maps(told)
-    assert drawn.count("<figure") == len(told.words) + 1
-    assert caption.maps(told, "0").count("<figure") == 2
-    assert f"1. {told.words[0]}" in caption.maps(told, "0")
+    assert words.count("data-pick=") == len(view.words) + 1
+    drawn = caption.maps(view)
+    assert drawn.count("<figure") == len(view.words) + 1
+    assert caption.maps(view, "0").count("<figure") == 2
+    assert f"1. {view.words[0]}" in caption.maps(view, "0")
     for nonsense in ("99", None, "x"):
-        assert caption.maps(told, nonsense) == drawn
+        assert caption.maps(view, nonsense) == drawn
 
 
-def test_a_caption_needs_a_picture(captioned):
-    with pytest.raises(DataError, match="caption: expected a picture, got none; pick an example or choose a file"):
-        caption.write(captioned[0], "tells", None, 1)
-    assert caption.maps(caption.Told()) == ""
+def test_a_caption_needs_an_image(captioned):
+    with pytest.raises(DataError, match="caption: expected an image, got none; pick an example or choose a file"):
+        caption.write(captioned[0], "captioner", None, 1)
+    assert caption.maps(caption.CaptionView()) == ""
 
 
-def test_a_picture_is_taken_or_told_what_is_wrong():
-    told, html = caption.take(picker.example_pixels, "1")
-    assert np.array_equal(told.pixels, picker.example_pixels("1"))
+def test_an_image_is_loaded_or_an_error_shown():
+    view, html = caption.load_image(picker.example_pixels, "1")
+    assert np.array_equal(view.pixels, picker.example_pixels("1"))
     assert "data:image/png" in html
-    told, html = caption.take(picker.example_pixels, "99")
-    assert told.pixels is None
+    view, html = caption.load_image(picker.example_pixels, "99")
+    assert view.pixels is None
     assert "expected one of 8 examples" in html
 
 
@@ -52,22 +54,22 @@ def test_a_picture_is_taken_or_told_what_is_wrong():
 def matching(untrained, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "GALLERY", 8)
     search.gallery.cache_clear()
-    folder = untrained("matching-scan-scenes", "fits")
-    yield Shelf(tmp_path), folder
+    directory = untrained("matching-scan-scenes", "fits")
+    yield RunCatalogue(tmp_path), directory
     search.gallery.cache_clear()
 
 
-def test_a_text_finds_pictures_and_its_words_look(matching):
-    shelf, _ = matching
+def test_a_text_finds_images_and_its_words_look(matching):
+    catalogue, _ = matching
     heard = []
-    hits = search.find(shelf, "fits", search.SCENES, "a red circle", lambda share, what: heard.append((share, what)))
-    predictor = shelf.predictor("fits")
-    scores = predictor.match([p.pixels() for p in search.gallery().pictures], ["a red circle"])[:, 0]
-    best = search.gallery().pictures[int(scores.argmax())]
+    hits = search.find(catalogue, "fits", search.SCENES, "a red circle", lambda done, what: heard.append((done, what)))
+    predictor = catalogue.predictor("fits")
+    scores = predictor.match([p.pixels() for p in search.gallery().images], ["a red circle"])[:, 0]
+    best = search.gallery().images[int(scores.argmax())]
     assert np.array_equal(hits[0].pixels, best.pixels())
     assert hits[0].words == ("a", "red", "circle")
-    assert "reading pictures" in {what for _, what in heard}
-    assert all(0 <= share <= 1 for share, _ in heard)
+    assert "embedding images" in {what for _, what in heard}
+    assert all(0 <= done <= 1 for done, _ in heard)
     assert search.draw(hits).count("<h4>") == search.TOP
     assert search.draw(hits, "1") != search.draw(hits)
     assert search.words_of(hits).count("data-pick=") == 4
@@ -75,14 +77,14 @@ def test_a_text_finds_pictures_and_its_words_look(matching):
 
 
 def test_the_gallery_is_read_once(matching):
-    shelf, _ = matching
+    catalogue, _ = matching
     heard = []
     for _ in range(2):
-        search.find(shelf, "fits", search.SCENES, "a star", lambda share, what: heard.append(what))
-    assert heard.count("reading pictures") == 1
+        search.find(catalogue, "fits", search.SCENES, "a star", lambda done, what: heard.append(what))
+    assert heard.count("embedding images") == 1
 
 
-def test_a_picture_finds_captions(matching):
+def test_an_image_finds_captions(matching):
     html = search.describe(matching[0], "fits", picker.example_pixels("0"))
     assert html.count("<li>") == search.TOP
 
@@ -90,24 +92,24 @@ def test_a_picture_finds_captions(matching):
 def test_an_index_of_ones_own_is_searched(matching, untrained, tmp_path):
     from PIL import Image
 
-    shelf, _ = matching
-    folder = untrained("matching-mdan-scenes", "makes")
+    catalogue, _ = matching
+    directory = untrained("matching-mdan-scenes", "makes")
     names = []
-    for number, picture in enumerate(search.gallery().pictures):
+    for number, image in enumerate(search.gallery().images):
         names.append(str(tmp_path / f"{number}.png"))
-        Image.fromarray(picture.pixels()).save(names[-1])
-    build_index(tmp_path / "mine", hub.load(folder), names, run=str(folder))
-    assert list(shelf.indexes()) == ["mine"]
-    hits = search.find(shelf, "fits", "mine", "a red circle", lambda share, what: None)
-    own = search.find(shelf, "fits", search.SCENES, "a red circle", lambda share, what: None)
+        Image.fromarray(image.pixels()).save(names[-1])
+    build_index(tmp_path / "mine", hub.load(directory), names, run=str(directory))
+    assert list(catalogue.indexes()) == ["mine"]
+    hits = search.find(catalogue, "fits", "mine", "a red circle", lambda done, what: None)
+    own = search.find(catalogue, "fits", search.SCENES, "a red circle", lambda done, what: None)
     assert np.array_equal(hits[0].pixels, own[0].pixels)
 
 
-def test_what_cannot_be_searched_is_told(matching, untrained, tmp_path):
-    shelf, _ = matching
+def test_what_cannot_be_searched_raises_data_error(matching, untrained, tmp_path):
+    catalogue, _ = matching
 
     def find(where, text):
-        return search.find(shelf, "fits", where, text, lambda share, what: None)
+        return search.find(catalogue, "fits", where, text, lambda done, what: None)
 
     with pytest.raises(DataError, match="ask: expected a text, got none"):
         find(search.SCENES, " ")
@@ -117,5 +119,5 @@ def test_what_cannot_be_searched_is_told(matching, untrained, tmp_path):
         find("../elsewhere", "a star")
     maker = untrained("matching-mdan-scenes", "makes")
     build_index(tmp_path / "texts", hub.load(maker), ["a star"], kind="texts", run=str(maker))
-    with pytest.raises(DataError, match="expected an index of pictures made by a run that is here, got one of texts"):
+    with pytest.raises(DataError, match="expected an index of images by a run of this studio, got one of texts"):
         find("texts", "a star")

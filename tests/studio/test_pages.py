@@ -18,64 +18,68 @@ from foveate.attention import MECHANISMS
 from foveate.cli.main import main
 from foveate.errors import DataError, UnknownName
 from foveate.recipes import RECIPES
-from foveate.studio import PAGES, Shelf, ask, caption, picker, play, results, search, widgets
-from foveate.studio.looks import KNOBS
-from foveate.train.folder import run_folder
+from foveate.studio import PAGES, RunCatalogue, picker, results, widgets
+from foveate.studio import ask_page as ask
+from foveate.studio import caption_page as caption
+from foveate.studio import play_page as play
+from foveate.studio import search_page as search
+from foveate.studio.attention_maps import KNOBS
+from foveate.train.recipe import run_directory
 
 USUAL = [knob.value for knob in KNOBS.values()]
 
 
 @pytest.fixture
-def shelf(tmp_path):
-    return Shelf(tmp_path)
+def catalogue(tmp_path):
+    return RunCatalogue(tmp_path)
 
 
-def test_an_example_brings_its_picture_and_its_questions():
-    asked, picture, chips, first = ask.pick_example("2")
+def test_an_example_brings_its_image_and_its_questions():
+    asked, image, chips, first = ask.pick_example("2")
     data = picker.examples()
-    assert np.array_equal(asked.pixels, data.pictures[2].pixels())
-    assert "data:image/png" in picture
-    assert first in {question.text for question in data.questions_of(data.pictures[2].id)}
+    assert np.array_equal(asked.pixels, data.images[2].pixels())
+    assert "data:image/png" in image
+    assert first in {question.text for question in data.questions_of(data.images[2].id)}
     assert 1 <= chips.count("data-pick=") <= ask.QUESTIONS
-    for wrong in ("99", "-1", "a", None, 1):
+    for wrong in ("99", "-1", "a", None, 1, "9" * 5000, "²"):
         with pytest.raises(DataError, match="pick: expected one of 8 examples"):
             ask.pick_example(wrong)
 
 
-def test_a_question_is_answered_and_its_maps_drawn(shelf):
+def test_a_question_is_answered_and_its_maps_drawn(catalogue):
     asked, _, _, text = ask.pick_example("0")
-    looked, html = ask.ask(shelf, "scenes-vqa", asked, text)
-    answer = shelf.predictor("scenes-vqa").answer(asked.pixels, text)
+    answered, html = ask.ask(catalogue, "scenes-vqa", asked, text)
+    answer = catalogue.predictor("scenes-vqa").answer(asked.pixels, text)
     assert f'<p class="fv-answer">{answer.text}</p>' in html
-    assert looked.grid == (7, 7)
-    assert looked.truth is not None
-    drawn = ask.maps(looked, ["softmax", "multimodal"], USUAL)
+    assert answered.grid == (7, 7)
+    assert answered.truth is not None
+    drawn = ask.maps(answered, ["softmax", "multimodal"], USUAL)
     assert drawn.count("<figure") == 4
-    assert ask.maps(looked, ["tvmax"], USUAL) != ask.maps(looked, ["tvmax"], [1.0, *USUAL[1:]])
-    assert "true region" not in ask.maps(replace(looked, truth=None), ["softmax"], USUAL)
+    assert ask.maps(answered, ["tvmax"], USUAL) != ask.maps(answered, ["tvmax"], [1.0, *USUAL[1:]])
+    assert "true region" not in ask.maps(replace(answered, truth=None), ["softmax"], USUAL)
 
 
-def test_a_question_in_other_words_has_no_truth(shelf):
+def test_a_question_in_other_words_has_no_truth(catalogue):
     asked, *_ = ask.pick_example("0")
-    looked, html = ask.ask(shelf, "scenes-vqa", asked, "zebra <b> colour?")
-    assert looked.truth is None
-    assert "Never seen: zebra" in html
+    answered, html = ask.ask(catalogue, "scenes-vqa", asked, "zebra <b> colour?")
+    assert answered.truth is None
+    assert "Not in the vocabulary: zebra" in html
     assert "<b>" not in html.replace("<b>", "", html.count('<div class="fv-bar"><b>'))
 
 
-def test_what_cannot_be_asked_is_told(shelf):
+def test_what_cannot_be_asked_raises_data_error(catalogue):
     asked, _, _, text = ask.pick_example("0")
-    with pytest.raises(DataError, match="ask: expected a picture, got none; pick an example or choose a file"):
-        ask.ask(shelf, "scenes-vqa", ask.Asked(), text)
+    with pytest.raises(DataError, match="ask: expected an image, got none; pick an example or choose a file"):
+        ask.ask(catalogue, "scenes-vqa", ask.AskView(), text)
     with pytest.raises(DataError, match="at most 300 characters, got 10000"):
-        ask.ask(shelf, "scenes-vqa", asked, "a" * 10_000)
+        ask.ask(catalogue, "scenes-vqa", asked, "a" * 10_000)
     with pytest.raises(DataError, match="ask: expected a question, got none"):
-        ask.ask(shelf, "scenes-vqa", asked, "   ")
+        ask.ask(catalogue, "scenes-vqa", asked, "   ")
     with pytest.raises(UnknownName, match="run: expected a known name"):
-        ask.ask(shelf, "../../etc", asked, text)
-    assert ask.maps(ask.Asked(), ["softmax"], USUAL) == ""
-    looked = replace(asked, scores=torch.zeros(49), grid=(7, 7))
-    assert "choose at least one mechanism" in ask.maps(looked, [], USUAL)
+        ask.ask(catalogue, "../../etc", asked, text)
+    assert ask.maps(ask.AskView(), ["softmax"], USUAL) == ""
+    answered = replace(asked, scores=torch.zeros(49), grid=(7, 7))
+    assert "choose at least one mechanism" in ask.maps(answered, [], USUAL)
 
 
 def test_play_draws_every_mechanism_and_follows_contrast_and_paint():
@@ -94,7 +98,9 @@ def test_presets_are_what_the_painter_takes(name):
     assert len(widgets.read_scores(play.preset(name), play.SIDE)) == play.SIDE**2
 
 
-@pytest.mark.parametrize("text", [None, "", "[1]", "{}", "[null]", json.dumps(["nan"] * 196), "[" * 9000, 7])
+@pytest.mark.parametrize(
+    "text", ["[" + "9" * 400 + "]", None, "", "[1]", "{}", "[null]", json.dumps(["nan"] * 196), "[" * 9000, 7]
+)
 def test_nonsense_from_the_painter_means_nothing(text):
     assert widgets.read_scores(text, 14) == [0.0] * 196
 
@@ -103,35 +109,35 @@ def test_scores_from_the_painter_are_bounded():
     assert widgets.read_scores("[1e300, -1e300, 1, 0]", 2) == [9.0, -9.0, 1.0, 0.0]
 
 
-def test_the_shelf_offers_what_is_in_its_folder_and_nothing_else(shelf, tmp_path):
+def test_the_shelf_offers_what_is_in_its_directory_and_nothing_else(catalogue, tmp_path):
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.mkdir()
     (outside / "report.html").write_text("secret")
     os.symlink(outside, tmp_path / "link")
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "report.html").write_text("<p>mine</p>")
-    shutil.copytree(run_folder("scenes-vqa"), tmp_path / "a" / "b")
+    shutil.copytree(run_directory("scenes-vqa"), tmp_path / "a" / "b")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
-    assert list(shelf.reports()) == ["a"]
-    assert list(shelf.runs("vqa")) == ["scenes-vqa", "a/b"]
-    assert shelf.runs("captioning").keys().isdisjoint({"scenes-vqa"})
-    row = next(row for row in shelf.table() if row[0] == "a/b")
+    assert list(catalogue.reports()) == ["a"]
+    assert list(catalogue.runs("vqa")) == ["scenes-vqa", "a/b"]
+    assert catalogue.runs("captioning").keys().isdisjoint({"scenes-vqa"})
+    row = next(row for row in catalogue.table() if row[0] == "a/b")
     assert row[1:3] == ["vqa", "softmax"]
     assert row[3].startswith("accuracy 0.")
-    assert 'srcdoc="&lt;p&gt;mine&lt;/p&gt;"' in results.show_report(shelf, "a")
-    assert 'sandbox=""' in results.show_report(shelf, "a")
+    assert 'srcdoc="&lt;p&gt;mine&lt;/p&gt;"' in results.show_report(catalogue, "a")
+    assert 'sandbox=""' in results.show_report(catalogue, "a")
     for name in ("link", "../outside", "/etc"):
         with pytest.raises(UnknownName):
-            results.show_report(shelf, name)
+            results.show_report(catalogue, name)
 
 
-def test_results_without_reports_say_how_to_get_one(shelf, monkeypatch, tmp_path):
-    assert "foveate demo" in results.show_report(shelf, None)
+def test_results_without_reports_say_how_to_get_one(catalogue, monkeypatch, tmp_path):
+    assert "foveate demo" in results.show_report(catalogue, None)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "report.html").write_text("long")
     monkeypatch.setattr(results, "MAX_REPORT", 3)
-    assert "too large" in results.show_report(shelf, "a")
+    assert "too large" in results.show_report(catalogue, "a")
 
 
 class Written:
@@ -145,24 +151,24 @@ class Written:
 
 
 @pytest.mark.parametrize(("page", "task"), [(caption, "captioning"), (search, "matching")])
-def test_a_page_without_a_run_says_how_to_get_one(page, task, shelf, monkeypatch):
-    monkeypatch.setattr("foveate.studio.shelf.EMBEDDED", shelf.folder)
+def test_a_page_without_a_run_says_how_to_get_one(page, task, catalogue, monkeypatch):
+    monkeypatch.setattr("foveate.studio.catalogue.EMBEDDED", catalogue.directory)
     written = Written()
-    page.build(written, shelf)
+    page.build(written, catalogue)
     assert len(written.html) == 1
-    assert f"No run of the task {task} yet. Train one with: foveate train {page.RECIPE}" in written.html[0]
+    assert f"There is no run of the task {task} yet. Train one with foveate train {page.RECIPE}" in written.html[0]
     assert page.RECIPE in RECIPES
 
 
-def test_the_shelf_loads_once_and_forgets_the_oldest(shelf, tmp_path, monkeypatch):
+def test_the_shelf_loads_once_and_forgets_the_oldest(catalogue, tmp_path, monkeypatch):
     for name in "abc":
-        shutil.copytree(run_folder("scenes-vqa"), tmp_path / name)
-    monkeypatch.setattr("foveate.studio.shelf.KEPT", 1)
-    first = shelf.predictor("a")
-    assert shelf.predictor("a") is first
-    shelf.predictor("b")
-    shelf.predictor("c")
-    assert shelf.predictor("a") is not first
+        shutil.copytree(run_directory("scenes-vqa"), tmp_path / name)
+    monkeypatch.setattr("foveate.studio.catalogue.CACHE_SIZE", 1)
+    first = catalogue.predictor("a")
+    assert catalogue.predictor("a") is first
+    catalogue.predictor("b")
+    catalogue.predictor("c")
+    assert catalogue.predictor("a") is not first
 
 
 BUILD = """

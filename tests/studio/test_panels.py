@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from foveate.attention import MECHANISMS
-from foveate.studio.looks import attend
+from foveate.studio.attention_maps import attend
 from foveate.studio.panels import draw_panels
 
 SCORES = torch.zeros(16)
@@ -35,11 +35,11 @@ def test_every_mechanism_has_a_panel_with_its_numbers():
     assert all("area" in figure.find("small").text for figure in figures)
 
 
-def test_the_picture_comes_first_and_the_truth_last():
+def test_the_image_comes_first_and_the_truth_last():
     truth = np.zeros((8, 8), bool)
     truth[2:4, 2:4] = True
     figures = draw(["softmax"], np.full((8, 12, 3), 200, np.uint8), truth)
-    assert [figure.find("figcaption").text for figure in figures] == ["picture", "softmax", "true region"]
+    assert [figure.find("figcaption").text for figure in figures] == ["image", "softmax", "true region"]
     assert "JS" in figures[1].find("small").text
     assert [len(figure.findall(".//img")) for figure in figures] == [1, 2, 2]
     assert "aspect-ratio:1.5" in figures[0].find("div").get("style")

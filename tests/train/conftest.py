@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from foveate.recipes import RECIPES, Recipe
+from foveate.recipes import RECIPES
 from foveate.tasks import TASKS
+from foveate.train import Recipe
 from tests.train.toy import Toy, toy_net_points
 
 

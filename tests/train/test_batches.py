@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from foveate.errors import DataError
-from foveate.train.batches import Plan, move, share_of
+from foveate.train.batches import Plan, evaluation_batches, move
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 31])
@@ -52,13 +52,13 @@ def test_two_processes_share_the_batches_of_one_with_the_double_size(count: int)
 
 
 def test_fewer_examples_than_processes_are_refused() -> None:
-    with pytest.raises(DataError, match="train: expected at least one example a process, got 1 for 2"):
+    with pytest.raises(DataError, match="train: expected at least one example per process, got 1 for 2"):
         Plan(1, batch_size=4, processes=2)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 7])
 def test_an_evaluation_has_every_example_on_one_process(processes: int) -> None:
-    shares = [share_of(5, 2, processes, process) for process in range(processes)]
+    shares = [evaluation_batches(5, 2, processes, process) for process in range(processes)]
     assert sorted(n for share in shares for batch in share for n in batch) == list(range(5))
     assert max(len(batch) for share in shares for batch in share) <= 2
 

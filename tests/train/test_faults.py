@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from foveate.data import writing
-from foveate.recipes import Recipe, train_recipe
-from foveate.train import weights
-from foveate.train.checkpoint import CHECKPOINT
+from foveate import io as writing
+from foveate.train import Recipe, train_recipe, weights
+from foveate.train.weights import CHECKPOINT
 from tests.train.forks import die, in_child, in_processes
 from tests.train.test_loop import assert_same
 from tests.train.toy import Toy, changed
@@ -28,15 +27,15 @@ def recipe(recipe: Recipe) -> Recipe:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.train.toy import register, toy_net_points
 
-    folder = tmp_path_factory.mktemp("whole")
+    directory = tmp_path_factory.mktemp("whole")
     made = changed(toy_net_points(), settings={"norm": True}, epochs=2, batch_size=16, save_every=0.0)
 
     def train() -> None:
         register()
-        train_recipe(made, folder, progress=False)
+        train_recipe(made, directory, progress=False)
 
     assert in_child(train) == 0
-    return folder
+    return directory
 
 
 def half_written(call: int) -> None:
@@ -56,10 +55,10 @@ def around_rename(call: int, *, before: bool) -> None:
     """Die right before or right after the n-th file gets its name."""
     rename, count = os.replace, itertools.count(1)
 
-    def dying(aside, path) -> None:
+    def dying(temporary, path) -> None:
         now = next(count) == call
         if not (now and before):
-            rename(aside, path)
+            rename(temporary, path)
         if now:
             die()
 
@@ -70,10 +69,10 @@ def in_loss(call: int) -> None:
     """Die in the middle of the n-th step."""
     loss, count = Toy.loss, itertools.count(1)
 
-    def dying(self, model, batch):
+    def dying(self, model, batch, step):
         if next(count) == call:
             die()
-        return loss(self, model, batch)
+        return loss(self, model, batch, step)
 
     Toy.loss = dying
 
@@ -113,7 +112,7 @@ def test_a_kill_changes_nothing(recipe: Recipe, moment: str, whole: Path, tmp_pa
     assert in_child(killed) == -signal.SIGKILL, "the moment never came"
     train_recipe(recipe, tmp_path, resume=True, progress=False)
     assert_same(whole, tmp_path)
-    assert not list(tmp_path.glob(".*.aside"))
+    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_many_kills_in_a_row_change_nothing(recipe: Recipe, whole: Path, tmp_path: Path) -> None:
@@ -129,8 +128,8 @@ def test_many_kills_in_a_row_change_nothing(recipe: Recipe, whole: Path, tmp_pat
 
 
 def test_two_processes_go_on_after_a_kill_too(recipe: Recipe, tmp_path: Path) -> None:
-    def train(folder: Path) -> Callable[[], None]:
-        return lambda: _ignore(train_recipe(recipe, folder, resume=True, progress=False))
+    def train(directory: Path) -> Callable[[], None]:
+        return lambda: _ignore(train_recipe(recipe, directory, resume=True, progress=False))
 
     def killed() -> None:
         in_loss(4 if os.environ["RANK"] == "1" else 5)

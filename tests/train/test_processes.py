@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from foveate.errors import DataError, FoveateError
-from foveate.recipes import Recipe, train_recipe
-from foveate.train import SGD
-from foveate.train.checkpoint import WEIGHTS
+from foveate.train import SGD, Recipe, evaluate, train_recipe
 from foveate.train.processes import make_accelerator
-from foveate.train.weights import load_tensors
+from foveate.train.weights import WEIGHTS, load_tensors
 from tests.train.forks import in_processes
 from tests.train.toy import changed
 
@@ -60,14 +58,13 @@ def test_running_means_are_the_same_on_all_processes(recipe: Recipe, tmp_path: P
     recipe = changed(recipe, settings={"norm": True}, epochs=2)
     assert in_processes(2, lambda: _ignore(train_recipe(recipe, tmp_path, progress=False))) == [0, 0]
     from foveate.hub import load
-    from foveate.train import evaluate
 
     run = load(tmp_path)
     measured = evaluate(run.task, run.model, run.task.examples("val", None))
     assert measured == json.loads((tmp_path / "metrics.json").read_text())["best"]["metrics"]
 
 
-def test_a_lonely_engine_among_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_accelerator_among_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     make_accelerator()
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(FoveateError, match="train: expected 2 processes working together, got 1; start with torchrun"):

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,10 +16,11 @@ from torch.nn import functional as F
 
 from foveate.attention import MECHANISMS
 from foveate.errors import DataError
-from foveate.recipes import RECIPES, Recipe
+from foveate.recipes import RECIPES
 from foveate.registry import lookup
 from foveate.tasks import TASKS, Loss, Metrics, Predictor, Task
-from foveate.train import Adam, Steps, Training
+from foveate.tasks.presentation import Presentation
+from foveate.train import Adam, Recipe, Steps, Training
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class ToyPredictor(Predictor):
 class Toy(Task):
     Settings = ToySettings
     objective = "accuracy"
-    headlines: ClassVar = {"accuracy": "accuracy"}
+    presentation = Presentation({"accuracy": "accuracy"})
 
     def __init__(self, settings: ToySettings, discs: int) -> None:
         self.settings, self.discs = settings, discs
@@ -145,7 +146,7 @@ class Toy(Task):
         numbers, points, targets = zip(*examples, strict=True)
         return ToyBatch(list(numbers), torch.stack(points), torch.stack(targets))
 
-    def loss(self, model: ToyModel, batch: ToyBatch) -> Loss:
+    def loss(self, model: ToyModel, batch: ToyBatch, step: int) -> Loss:
         # random numbers of all three generators, so that a resumed run shows whether they are restored
         noise = self.settings.noise * (random.random() + np.random.rand())  # noqa: NPY002
         total = F.cross_entropy(model.scores(batch.points + noise), batch.targets, reduction="sum")

@@ -1,7 +1,7 @@
-"""Questions about a scene, each with its answer and the things one must look at to give it.
+"""Questions about a scene, each with its answer and the things one must see to answer it.
 
-Every kind draws its answer first where it can, and only among questions that the scene could answer in more than one
-way; so the words of a question alone say little about the answer, and neither does the picture alone.
+Where possible the answer is drawn first, and only questions to which the scene offers more than one answer are used.
+Neither the words of a question nor the image alone therefore reveal much about the answer.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from foveate.data.scenes.desk import Desk, Draft, attribute, needed_for, yes_no
-from foveate.data.scenes.dice import Dice
 from foveate.data.scenes.language import (
     AHEAD,
     HALVES,
@@ -21,18 +19,19 @@ from foveate.data.scenes.language import (
     SYNONYMS,
     Referrer,
     beyond_middle,
-    fitting,
+    matching,
     noun_phrase,
     relates,
     with_article,
 )
-from foveate.data.scenes.world import VALUES, Scene
+from foveate.data.scenes.question_builder import QuestionBuilder, QuestionDraft, attribute, needed_for, yes_no
+from foveate.data.scenes.scene import VALUES, RandomStream, Scene
 
 
-def count(desk: Desk) -> Draft | None:
-    """How many fit the planted description: 0 to 4, each as often."""
-    number = desk.scene.count
-    text = desk.ask(
+def count(builder: QuestionBuilder) -> QuestionDraft | None:
+    """How many things match the planted description? 0 to 4, equally frequent."""
+    number = builder.scene.count
+    text = builder.fill(
         (
             "how many {things} are there?",
             "how many {things} do you see?",
@@ -40,24 +39,24 @@ def count(desk: Desk) -> Draft | None:
             "what is the number of {things}?",
             "what number of {things} can you count?",
         ),
-        things=noun_phrase(desk.scene.plan, desk.dice, plural=True),
+        things=noun_phrase(builder.scene.plan, builder.rng, plural=True),
     )
-    rivals = tuple(str(other) for other in (number - 1, number + 1) if other >= 0)
-    return Draft("count", text, str(number), needed_for(desk.scene.things, desk.scene.plan), rivals)
+    distractors = tuple(str(other) for other in (number - 1, number + 1) if other >= 0)
+    return QuestionDraft("count", text, str(number), needed_for(builder.scene.things, builder.scene.plan), distractors)
 
 
-def exist(desk: Desk) -> Draft | None:
-    """Is there one with this value, or with these two, each of which something in the picture has?"""
-    things = desk.scene.things
-    kinds = desk.dice.pick((*combinations(VALUES, 1), *combinations(VALUES, 2)))
+def exist(builder: QuestionBuilder) -> QuestionDraft | None:
+    """Is there a thing with this value, or with these two, each of which occurs in the image?"""
+    things = builder.scene.things
+    kinds = builder.rng.choice((*combinations(VALUES, 1), *combinations(VALUES, 2)))
     present = {tuple(getattr(thing, kind) for kind in kinds) for thing in things}
-    allowed = [VALUES[kind] if len(kinds) == 1 else desk.values(kind) for kind in kinds]
+    allowed = [VALUES[kind] if len(kinds) == 1 else builder.values(kind) for kind in kinds]
     absent = set(product(*allowed)) - present
     if not absent:
         return None
-    truth = bool(desk.dice.below(2))
-    description = dict(zip(kinds, desk.dice.pick(sorted(present if truth else absent)), strict=True))
-    text = desk.ask(
+    truth = bool(builder.rng.below(2))
+    description = dict(zip(kinds, builder.rng.choice(sorted(present if truth else absent)), strict=True))
+    text = builder.fill(
         (
             "is there {thing}?",
             "is there {thing} in the picture?",
@@ -65,45 +64,47 @@ def exist(desk: Desk) -> Draft | None:
             "do you see {thing} here?",
             "does the picture show {thing}?",
         ),
-        thing=with_article(noun_phrase(description, desk.dice)),
+        thing=with_article(noun_phrase(description, builder.rng)),
     )
-    return Draft("exist", text, *yes_no(truth, needed_for(things, description)))
+    return QuestionDraft("exist", text, *yes_no(truth, needed_for(things, description)))
 
 
-def verify(desk: Desk) -> Draft | None:
-    """Is this thing red? If it is not, then something else in the picture is."""
-    kind = desk.dice.pick(tuple(VALUES))
-    seen = desk.values(kind)
-    thing = desk.dice.pick(desk.scene.things)
-    name = desk.refer.refer(thing, desk.dice, without=(kind,))
+def verify(builder: QuestionBuilder) -> QuestionDraft | None:
+    """Is this thing red? If it is not, another thing in the image is."""
+    kind = builder.rng.choice(tuple(VALUES))
+    seen = builder.values(kind)
+    thing = builder.rng.choice(builder.scene.things)
+    name = builder.refer.refer(thing, builder.rng, without=(kind,))
     if name is None or len(seen) < 2:
         return None
-    truth = bool(desk.dice.below(2))
+    truth = bool(builder.rng.below(2))
     own = getattr(thing, kind)
-    value = desk.dice.pick(SYNONYMS[own if truth else desk.dice.pick([other for other in seen if other != own])])
-    text = desk.ask(
+    value = builder.rng.choice(
+        SYNONYMS[own if truth else builder.rng.choice([other for other in seen if other != own])]
+    )
+    text = builder.fill(
         ("is {thing} {value}?", "would you say that {thing} is {value}?", "is it true that {thing} is {value}?"),
         thing=name,
         value=with_article(value) if kind == "shape" else value,
     )
-    return Draft("verify", text, *yes_no(truth, (thing.id,)))
+    return QuestionDraft("verify", text, *yes_no(truth, (thing.id,)))
 
 
-def same(desk: Desk) -> Draft | None:
+def same(builder: QuestionBuilder) -> QuestionDraft | None:
     """Do two things share their colour, shape or pattern?"""
-    kind = desk.dice.pick(("colour", "shape", "texture"))
+    kind = builder.rng.choice(("colour", "shape", "texture"))
     sides: dict[bool, list[tuple[str, str, tuple[int, ...]]]] = {True: [], False: []}
-    for a, b in desk.pairs():
+    for a, b in builder.pairs():
         side = sides[getattr(a, kind) == getattr(b, kind)]
         if not side:
-            first, second = (desk.refer.refer(thing, desk.dice, without=(kind,)) for thing in (a, b))
+            first, second = (builder.refer.refer(thing, builder.rng, without=(kind,)) for thing in (a, b))
             if first and second:
                 side.append((first, second, (a.id, b.id)))
     if not (sides[True] and sides[False]):
         return None
-    truth = bool(desk.dice.below(2))
+    truth = bool(builder.rng.below(2))
     first, second, needed = sides[truth][0]
-    text = desk.ask(
+    text = builder.fill(
         (
             f"do {{a}} and {{b}} have the same {{{kind}}}?",
             f"are {{a}} and {{b}} of the same {{{kind}}}?",
@@ -113,18 +114,18 @@ def same(desk: Desk) -> Draft | None:
         a=first,
         b=second,
     )
-    return Draft("same", text, *yes_no(truth, needed))
+    return QuestionDraft("same", text, *yes_no(truth, needed))
 
 
-def relation(desk: Desk) -> Draft | None:
+def relation(builder: QuestionBuilder) -> QuestionDraft | None:
     """Is this to the left of, to the right of, above or below that?"""
-    name = desk.dice.pick(tuple(RELATIONS))
-    for a, b in desk.pairs():
+    name = builder.rng.choice(tuple(RELATIONS))
+    for a, b in builder.pairs():
         if not (relates(a, name, b) or relates(b, name, a)):
             continue
-        first, second = (desk.refer.refer(thing, desk.dice) for thing in (a, b))
+        first, second = (builder.refer.refer(thing, builder.rng) for thing in (a, b))
         if first and second:
-            text = desk.ask(
+            text = builder.fill(
                 (
                     "is {a} {relation} {b}?",
                     "is it true that {a} is {relation} {b}?",
@@ -133,84 +134,86 @@ def relation(desk: Desk) -> Draft | None:
                 ),
                 a=first,
                 b=second,
-                relation=desk.dice.pick(RELATIONS[name]),
+                relation=builder.rng.choice(RELATIONS[name]),
             )
-            return Draft("relation", text, *yes_no(relates(a, name, b), (a.id, b.id)))
+            return QuestionDraft("relation", text, *yes_no(relates(a, name, b), (a.id, b.id)))
     return None
 
 
-def place(desk: Desk) -> Draft | None:
-    """Is this in the left, right, upper or lower half of the picture?"""
-    side = desk.dice.pick(tuple(HALVES))
-    thing = desk.dice.pick(desk.scene.things)
+def place(builder: QuestionBuilder) -> QuestionDraft | None:
+    """Is this in the left, right, upper or lower half of the image?"""
+    side = builder.rng.choice(tuple(HALVES))
+    thing = builder.rng.choice(builder.scene.things)
     inside = beyond_middle(thing, side)
-    name = desk.refer.refer(thing, desk.dice)
+    name = builder.refer.refer(thing, builder.rng)
     if name is None or abs(inside) < AHEAD:
         return None
-    text = desk.ask(
+    text = builder.fill(
         (
             "is {thing} {place}?",
             "is it true that {thing} is {place}?",
             "would you say that {thing} is {place} of the picture?",
         ),
         thing=name,
-        place=desk.dice.pick(HALVES[side]),
+        place=builder.rng.choice(HALVES[side]),
     )
-    return Draft("place", text, *yes_no(inside > 0, (thing.id,)))
+    return QuestionDraft("place", text, *yes_no(inside > 0, (thing.id,)))
 
 
-def more(desk: Desk) -> Draft | None:
+def more(builder: QuestionBuilder) -> QuestionDraft | None:
     """Are there more of this colour, shape or pattern than of that?"""
-    kind = desk.dice.pick(("colour", "shape", "texture"))
-    groups = {value: fitting(desk.scene.things, {kind: value}) for value in VALUES[kind]}
+    kind = builder.rng.choice(("colour", "shape", "texture"))
+    groups = {value: matching(builder.scene.things, {kind: value}) for value in VALUES[kind]}
     pairs = [
         (a, b) for a, b in combinations(VALUES[kind], 2) if groups[a] and groups[b] and len(groups[a]) != len(groups[b])
     ]
     if not pairs:
         return None
-    a, b = desk.dice.shuffled(desk.dice.pick(pairs))
-    text = desk.ask(
+    a, b = builder.rng.shuffled(builder.rng.choice(pairs))
+    text = builder.fill(
         (
             "are there more {a} than {b}?",
             "do you see more {a} than {b}?",
             "is the number of {a} larger than the number of {b}?",
             "does the picture show more {a} than {b}?",
         ),
-        a=noun_phrase({kind: a}, desk.dice, plural=True),
-        b=noun_phrase({kind: b}, desk.dice, plural=True),
+        a=noun_phrase({kind: a}, builder.rng, plural=True),
+        b=noun_phrase({kind: b}, builder.rng, plural=True),
     )
     needed = tuple(thing.id for thing in groups[a] + groups[b])
-    return Draft("more", text, *yes_no(len(groups[a]) > len(groups[b]), needed))
+    return QuestionDraft("more", text, *yes_no(len(groups[a]) > len(groups[b]), needed))
 
 
-def _query(kind: str, template: Sequence[str]) -> Callable[[Desk], Draft | None]:
-    """A question for one attribute of one thing; every value in the picture is as likely, however often it is there.
+def _query(kind: str, template: Sequence[str]) -> Callable[[QuestionBuilder], QuestionDraft | None]:
+    """Return a maker of questions for one attribute; every value in the image is equally likely to be the answer.
 
-    Half of the time the thing is told from others by the half of the picture that it lies in, where that is possible.
+    Half of the time, where possible, the thing is identified by the half of the image it lies in.
     """
 
-    def query(desk: Desk) -> Draft | None:
-        values = desk.values(kind)
-        thing = desk.dice.pick(fitting(desk.scene.things, {kind: desk.dice.pick(values)}))
-        by_place = desk.refer.refer_by_place(thing, desk.dice, without=(kind,)) if desk.dice.below(2) else None
-        name = by_place or desk.refer.refer(thing, desk.dice, without=(kind,))
+    def query(builder: QuestionBuilder) -> QuestionDraft | None:
+        values = builder.values(kind)
+        thing = builder.rng.choice(matching(builder.scene.things, {kind: builder.rng.choice(values)}))
+        by_place = builder.refer.refer_by_place(thing, builder.rng, without=(kind,)) if builder.rng.below(2) else None
+        name = by_place or builder.refer.refer(thing, builder.rng, without=(kind,))
         if name is None or len(values) < 2:
             return None
-        return Draft(kind, desk.ask(template, thing=name), *attribute(thing, kind))
+        return QuestionDraft(kind, builder.fill(template, thing=name), *attribute(thing, kind))
 
     return query
 
 
-def larger(desk: Desk) -> Draft | None:
+def larger(builder: QuestionBuilder) -> QuestionDraft | None:
     """Which of two things of different shape is larger, or smaller?"""
-    for a, b in desk.pairs():
+    for a, b in builder.pairs():
         if a.size == b.size or a.shape == b.shape:
             continue
-        first, second = (desk.refer.refer(thing, desk.dice, without=("size",), needs=("shape",)) for thing in (a, b))
+        first, second = (
+            builder.refer.refer(thing, builder.rng, without=("size",), needs=("shape",)) for thing in (a, b)
+        )
         if first and second:
-            wanted = desk.dice.pick(VALUES["size"])
+            wanted = builder.rng.choice(VALUES["size"])
             answer, other = (a, b) if a.size == wanted else (b, a)
-            text = desk.ask(
+            text = builder.fill(
                 (
                     "which is {more}, {a} or {b}?",
                     "which one is {more}, {a} or {b}?",
@@ -218,9 +221,9 @@ def larger(desk: Desk) -> Draft | None:
                 ),
                 a=first,
                 b=second,
-                more=desk.dice.pick({"small": ("smaller",), "large": ("larger", "bigger")}[wanted]),
+                more=builder.rng.choice({"small": ("smaller",), "large": ("larger", "bigger")}[wanted]),
             )
-            return Draft("larger", text, answer.shape, (a.id, b.id), (other.shape,))
+            return QuestionDraft("larger", text, answer.shape, (a.id, b.id), (other.shape,))
     return None
 
 
@@ -232,32 +235,32 @@ EXTREMES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def extreme(desk: Desk) -> Draft | None:
-    """What colour or shape has the leftmost, rightmost, highest or lowest thing?"""
-    side, kind = desk.dice.pick(tuple(EXTREMES)), desk.dice.pick(("colour", "shape"))
+def extreme(builder: QuestionBuilder) -> QuestionDraft | None:
+    """What is the colour or shape of the leftmost, rightmost, highest or lowest thing?"""
+    side, kind = builder.rng.choice(tuple(EXTREMES)), builder.rng.choice(("colour", "shape"))
     places = {"left": lambda t: t.x, "right": lambda t: -t.x, "above": lambda t: t.y, "below": lambda t: -t.y}
-    first, second = sorted(desk.scene.things, key=places[side])[:2]
+    first, second = sorted(builder.scene.things, key=places[side])[:2]
     if places[side](second) - places[side](first) < AHEAD:
         return None
     nouns = [noun for noun in NOUNS if noun not in KIND_WORDS[kind]]
-    text = desk.ask(
+    text = builder.fill(
         (
             f"what {{{kind}}} is {{thing}}?",
             f"what is the {{{kind}}} of {{thing}}?",
             f"which {{{kind}}} does {{thing}} have?",
         ),
-        thing="the " + desk.dice.pick(EXTREMES[side]).format(thing=desk.dice.pick(nouns)),
+        thing="the " + builder.rng.choice(EXTREMES[side]).format(thing=builder.rng.choice(nouns)),
     )
-    return Draft("extreme", text, *attribute(first, kind))
+    return QuestionDraft("extreme", text, *attribute(first, kind))
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A row of the table of questions: who makes it, its answer type, how often it is tried."""
+    """A row of the table of questions: how it is made, its answer type, its relative frequency."""
 
-    make: Callable[[Desk], Draft | None]
+    make: Callable[[QuestionBuilder], QuestionDraft | None]
     answer_type: str
-    tickets: int = 1
+    weight: int = 1
 
 
 KINDS: Mapping[str, Kind] = {
@@ -278,14 +281,14 @@ KINDS: Mapping[str, Kind] = {
             ),
         ),
         "other",
-        tickets=2,
+        weight=2,
     ),
     "shape": Kind(
         _query(
             "shape", ("what {shape} is {thing}?", "what is the {shape} of {thing}?", "which {shape} does {thing} have?")
         ),
         "other",
-        tickets=2,
+        weight=2,
     ),
     "texture": Kind(
         _query(
@@ -298,34 +301,34 @@ KINDS: Mapping[str, Kind] = {
             ),
         ),
         "other",
-        tickets=2,
+        weight=2,
     ),
     "size": Kind(
         _query("size", ("what {size} is {thing}?", "how big is {thing}?", "is {thing} small or large?")), "other"
     ),
-    "larger": Kind(larger, "other", tickets=2),
+    "larger": Kind(larger, "other", weight=2),
     "extreme": Kind(extreme, "other"),
 }
-PER_PICTURE = {"number": 1, "yes/no": 3, "other": 4}
-# How often every kind is tried; a try fails when the thing it picks cannot be told from another in words.
+PER_IMAGE = {"number": 1, "yes/no": 3, "other": 4}
+# Number of attempts per kind; an attempt fails if no expression identifies the chosen thing.
 ROUNDS = 3
 
 
-def ask(scene: Scene, dice: Dice) -> list[Draft]:
-    """About eight questions of all three answer types on a scene, no two the same.
+def write_questions(scene: Scene, rng: RandomStream) -> list[QuestionDraft]:
+    """Write about eight different questions of all three answer types.
 
-    >>> from foveate.data.scenes.world import Key, make_scene
+    >>> from foveate.data.scenes.scene import Key, make_scene
     >>> key = Key(0, 0, 0)
-    >>> ask(make_scene(key), key.dice(2))[0].kind
+    >>> write_questions(make_scene(key), key.rng(2))[0].kind
     'count'
     """
-    desk = Desk(scene, Referrer(scene), dice)
-    drafts: dict[str, Draft] = {}
-    for answer_type, wanted in PER_PICTURE.items():
-        rows = [row for row in KINDS.values() if row.answer_type == answer_type for _ in range(row.tickets)]
+    builder = QuestionBuilder(scene, Referrer(scene), rng)
+    drafts: dict[str, QuestionDraft] = {}
+    for answer_type, wanted in PER_IMAGE.items():
+        rows = [row for row in KINDS.values() if row.answer_type == answer_type for _ in range(row.weight)]
         before = len(drafts)
-        for row in [row for _ in range(ROUNDS) for row in dice.shuffled(rows)]:
-            draft = row.make(desk) if len(drafts) < before + wanted else None
+        for row in [row for _ in range(ROUNDS) for row in rng.shuffled(rows)]:
+            draft = row.make(builder) if len(drafts) < before + wanted else None
             if draft is not None:
                 drafts.setdefault(draft.text, draft)
     return list(drafts.values())

@@ -1,0 +1,268 @@
+"""The feature store: one file of image features, read at random by any number of processes.
+
+An HDF5 file holds the locations of all images one after the other, so that images with different numbers of
+locations need no padding:
+
+    features   (ΣN, D) float16      boxes  (ΣN, 4) float32, in fractions of the image, only for regions
+    offsets    (images + 1,)        image p owns the rows offsets[p] : offsets[p + 1]
+    ids        (images,) UTF-8      grids  (images, 2) rows and columns, 0 0 for regions
+    sizes      (images, 2)          width and height in pixels of the original image, 0 0 if unknown
+    checksums  (images,) uint32     CRC-32 of the features and boxes of an image
+    skipped    (unreadable, 2)      id and reason of images that could not be read
+
+The features are one contiguous block, the fastest layout to read of those measured (benchmarks/store.py). A memory
+map would be faster still, but its pages count as memory of the process until the system reclaims them.
+`foveate.data.store_file` opens the file safely, `foveate.data.store_writer` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foveate.data.samples import Id, ImageRecord
+from foveate.data.store_file import ROWS, ArrayReader, checksum, read_header, unreadable
+from foveate.errors import DataError, ShapeError
+from foveate.features import ImageFeatures
+
+
+@dataclass(frozen=True)
+class FeatureRecord:
+    """The features of one image, as kept in a store.
+
+    Attributes:
+        id: of the image.
+        values: (N, D) features, float16 when read from a store.
+        grid: (H, W) with H·W = N if the locations are the cells of a grid in row order, None for regions.
+        boxes: (N, 4) left, top, right, bottom of each region in fractions of the image, None for a grid.
+        size: width and height of the original image in pixels, None if unknown.
+
+    >>> FeatureRecord("1", np.zeros((6, 8)), grid=(2, 3)).values.shape
+    (6, 8)
+    """
+
+    id: str
+    values: np.ndarray
+    grid: tuple[int, int] | None = None
+    boxes: np.ndarray | None = None
+    size: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2:
+            raise ShapeError(
+                f"FeatureRecord: expected values (N, D), got {self.values.shape} for image {self.id!r}; "
+                "put the locations on one axis"
+            )
+        N = len(self.values)
+        if self.grid is not None and self.grid[0] * self.grid[1] != N:
+            raise ShapeError(
+                f"FeatureRecord: expected H·W = {N} locations, got a grid {self.grid} for image {self.id!r}; "
+                "pass the grid of these values"
+            )
+        if self.boxes is not None and self.boxes.shape != (N, 4):
+            raise ShapeError(
+                f"FeatureRecord: expected boxes ({N}, 4), got {self.boxes.shape} for image {self.id!r}; "
+                "pass one box per location"
+            )
+
+
+@dataclass(frozen=True)
+class StoreDescription:
+    """How the features of a store were computed.
+
+    Attributes:
+        encoder: name of the encoder, for instance "efficientnet-lite0".
+        weights: digest of its parameters, "" if unknown.
+        preprocess: JSON description of the preprocessing, "" if unknown.
+        source: digest of the images or files that were encoded, "" if unknown.
+    """
+
+    encoder: str
+    weights: str = ""
+    preprocess: str = ""
+    source: str = ""
+
+
+class FeatureStore:
+    """Features of images, read at random from one file.
+
+    `store[7]` is the image at a position, `store.get(image)` that of an `ImageRecord` or an id. A store can be sent to
+    worker processes, forked or spawned.
+
+    Args:
+        path: of a file written by `foveate extract` or `store_writer`.
+        verify: raise DataError if a checksum does not match, when opening the file and for each image read. Files of
+            format version 1 have no checksums.
+
+    Raises DataError if the file is missing, truncated, damaged or no feature store.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from foveate.data.store_writer import write_store
+    >>> with TemporaryDirectory() as directory:
+    ...     path = Path(directory, "features.h5")
+    ...     write_store(path, [FeatureRecord("a", np.ones((6, 8)), grid=(2, 3))], StoreDescription("example"), dim=8)
+    ...     store = FeatureStore(path)
+    ...     len(store), store.dim, store.get("a").grid
+    (1, 8, (2, 3))
+    """
+
+    def __init__(self, path: Path | str, *, verify: bool = True) -> None:
+        self.path, self.verify = Path(path), verify
+        header = read_header(self.path, verify=verify)
+        self.description = StoreDescription(**{f.name: header.attributes[f.name] for f in fields(StoreDescription)})
+        self.fingerprint = header.attributes["fingerprint"]
+        self._reader = reader = ArrayReader(self.path, header)
+        self.offsets, self.grids, self.sizes = (reader.table(name) for name in ("offsets", "grids", "sizes"))
+        self.checksums = reader.table("checksums") if "checksums" in header.tables else None
+        self.dim, self.has_boxes = header.tables["features"].shape[1], "boxes" in header.tables
+        try:
+            self.ids = [name.decode() for name in reader.table("ids").tolist()]
+            self.skipped = {name.decode(): reason.decode() for name, reason in reader.table("skipped").tolist()}
+            self._check_index({header.tables[name].shape[0] for name in ROWS if name in header.tables})
+        except ValueError as error:
+            raise unreadable(self.path, str(error)) from None
+        finally:
+            reader.close()  # many stores may be open at a time; the first read of features opens the file again
+
+    def __reduce__(self) -> tuple[Callable[..., FeatureStore], tuple[Path, bool]]:
+        return _reopen, (self.path, self.verify)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[FeatureRecord]:
+        return (self[position] for position in range(len(self)))
+
+    def __contains__(self, key: Id | ImageRecord) -> bool:
+        return self._find(key) is not None
+
+    def __getitem__(self, position: int) -> FeatureRecord:
+        """Return the features of the image at a position; negative positions count from the end."""
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"FeatureStore: expected a position below {len(self)}, got {position}; see len(store)")
+        position %= len(self)
+        start, stop = int(self.offsets[position]), int(self.offsets[position + 1])
+        values = self._reader.rows("features", start, stop)
+        boxes = self._reader.rows("boxes", start, stop) if self.has_boxes else None
+        if self.verify and self.checksums is not None and checksum(values, boxes) != self.checksums[position]:
+            raise DataError(
+                f"FeatureStore: expected the checksum of image {self.ids[position]!r} in {self.path}, got another: the "
+                "file is damaged; copy it again or write it again with `foveate extract`"
+            )
+        grid, size = self.grids[position], self.sizes[position]
+        return FeatureRecord(
+            id=self.ids[position],
+            values=values,
+            grid=(int(grid[0]), int(grid[1])) if grid[0] else None,
+            boxes=boxes,
+            size=(int(size[0]), int(size[1])) if size[0] else None,
+        )
+
+    def get(self, key: Id | ImageRecord) -> FeatureRecord:
+        """Return the features of an image by its id, or for an `ImageRecord` also by its file name without suffix."""
+        position = self._find(key)
+        if position is None:
+            name = key.id if isinstance(key, ImageRecord) else key
+            raise DataError(
+                f"FeatureStore: expected one of the {len(self)} images of {self.path}, got {name!r}; "
+                "extract the features of this image first"
+            )
+        return self[position]
+
+    def close(self) -> None:
+        """Close the file; the next read opens it again."""
+        self._reader.close()
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.ids)}
+
+    def _find(self, key: Id | ImageRecord) -> int | None:
+        if not isinstance(key, ImageRecord):
+            return self._positions.get(str(key))
+        stem = key.source.stem if isinstance(key.source, Path) else str(key.id)
+        return self._positions.get(str(key.id), self._positions.get(stem))
+
+    def _check_index(self, lengths: set[int]) -> None:
+        """Raises ValueError if the tables of the index contradict each other or the `lengths` of the row blocks."""
+        tables: list[Sized] = [self.ids, self.grids, self.sizes, *([] if self.checksums is None else [self.checksums])]
+        if any(len(table) != len(self) for table in tables):
+            raise ValueError(f"{len(self.ids)} ids for {len(self)} images")
+        if len(self._positions) != len(self.ids):
+            raise ValueError("an id twice")
+        counts, rows = np.diff(self.offsets), max(lengths)
+        if len(self) < 0 or self.offsets[0] != 0 or self.offsets[-1] != rows or (counts < 0).any() or len(lengths) > 1:
+            raise ValueError(f"offsets that do not cover the {rows} rows of features")
+        if self.dim < 1:
+            raise ValueError("no features per location")
+        # In 64 bits the product of two 32-bit numbers cannot overflow and pass for another number of cells.
+        cells = self.grids.astype(np.int64).prod(axis=1)
+        on_grid = self.grids.any(axis=1)
+        if (
+            (self.grids < 0).any()
+            or not np.where(on_grid, cells == counts, True).all()
+            or not (cells[on_grid] > 0).all()
+        ):
+            raise ValueError("grids that differ from the number of locations")
+        if (self.sizes < 0).any():
+            raise ValueError("negative sizes of images")
+
+
+def _reopen(path: Path, verify: bool) -> FeatureStore:
+    return FeatureStore(path, verify=verify)
+
+
+def stack_features(items: Iterable[FeatureRecord]) -> ImageFeatures:
+    """Stack images into a batch, padding the shorter ones with zeros at the end.
+
+    Args:
+        items: images with the same D, either all on grids or all regions; boxes are kept if all have them.
+
+    Returns:
+        The batch; its mask is None if no image was padded.
+
+    >>> one, two = np.ones((1, 8), np.float16), np.ones((2, 8), np.float16)
+    >>> batch = stack_features([FeatureRecord("a", one, (1, 1)), FeatureRecord("b", two, (1, 2))])
+    >>> batch.mask.tolist(), batch.grid.tolist()
+    ([[True, False], [True, True]], [[1, 1], [1, 2]])
+    """
+    items = list(items)
+    if not items:
+        raise ShapeError("stack_features: expected at least one image, got none; skip empty batches")
+    if len({item.values.shape[1] for item in items}) > 1 or len({item.grid is None for item in items}) > 1:
+        raise ShapeError(
+            f"stack_features: expected images with the same D, all grids or all regions, got "
+            f"{[(item.id, item.values.shape, item.grid) for item in items[:4]]}; take them from one store"
+        )
+    counts = torch.tensor([len(item.values) for item in items])
+    padded = bool((counts != counts[0]).any())
+    mask = torch.arange(int(counts.max()))[None] < counts[:, None] if padded else None
+    boxes = [item.boxes for item in items if item.boxes is not None]
+    return ImageFeatures(
+        values=_pad([item.values for item in items]),
+        grid=_shared_grid([item.grid for item in items]),
+        mask=mask,
+        boxes=_pad(boxes) if len(boxes) == len(items) else None,
+    )
+
+
+def _pad(arrays: Sequence[np.ndarray]) -> Tensor:
+    N = max(len(array) for array in arrays)
+    if all(len(array) == N for array in arrays):
+        return torch.from_numpy(np.stack(arrays))
+    batch = np.zeros((len(arrays), N, arrays[0].shape[1]), arrays[0].dtype)
+    for row, array in zip(batch, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(batch)
+
+
+def _shared_grid(grids: Sequence[tuple[int, int] | None]) -> tuple[int, int] | Tensor | None:
+    if len(set(grids)) == 1:
+        return grids[0]
+    return torch.tensor(grids)

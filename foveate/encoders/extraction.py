@@ -1,0 +1,234 @@
+"""Encode images into a feature store: resumable, and parallel over processes and machines that share a directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, distributed
+from torch.utils.data import DataLoader, Dataset
+
+from foveate.data.feature_store import FeatureRecord, FeatureStore
+from foveate.data.files import IMAGE_SUFFIXES, need_directory
+from foveate.data.samples import ImageRecord
+from foveate.data.store_writer import Workspace, check_unique, digest
+from foveate.encoders.image_encoder import ImageEncoder, Preprocess
+from foveate.encoders.pretrained import describe_encoder
+from foveate.errors import DataError
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+MAX_REPORTED = 20
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Images that are encoded together; the key is a digest of the images and the encoder."""
+
+    key: str
+    images: Sequence[ImageRecord]
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """A decoded block: pixels (n, 3, h, w), ids and sizes of the readable images, errors of the others."""
+
+    key: str
+    pixels: Tensor
+    ids: list[str]
+    sizes: list[tuple[int, int]]
+    broken: dict[str, str]
+
+
+def directory_images(directory: Path) -> list[ImageRecord]:
+    """Return the images in a directory and its subdirectories, sorted by id.
+
+    The id is the path inside the directory without the suffix: "COCO_val2014_000000000042", "train/0001".
+
+    Raises DataError if there are no images or two files have the same id.
+    """
+    directory = need_directory("extract", directory, "pass the directory of the images")
+    found: dict[str, Path] = {}
+    for path in sorted(directory.rglob("*")):
+        if path.suffix.lower() not in IMAGE_SUFFIXES or path.name.startswith(".") or not path.is_file():
+            continue
+        name = path.relative_to(directory).with_suffix("").as_posix()
+        if name in found:
+            raise DataError(
+                f"extract: expected one file per id, got {found[name]} and {path} for {name!r}; rename or remove one"
+            )
+        found[name] = path
+    if not found:
+        raise DataError(
+            f"extract: expected images ({', '.join(sorted(IMAGE_SUFFIXES))}) in {directory}, got none; check the path"
+        )
+    return [ImageRecord(name, path) for name, path in sorted(found.items())]
+
+
+def extract_features(
+    encoder: ImageEncoder,
+    images: Sequence[ImageRecord],
+    out: Path,
+    *,
+    batch_size: int = 32,
+    workers: int = 0,
+    skip_broken: bool = False,
+    device: torch.device | str | None = None,
+    progress: bool = False,
+) -> FeatureStore:
+    """Encode images into the store at `out`; an interrupted extraction resumes where it stopped.
+
+    A batch is a block of the store (see `store_writer`). The same images always form the same batches, so the result
+    depends neither on interruptions nor on the number of processes. Under `torchrun` each process encodes every
+    `WORLD_SIZE`-th block and the first one merges them.
+
+    Args:
+        encoder: pretrained, in evaluation mode.
+        images: with different ids, in the order of the store.
+        out: the file to write.
+        batch_size: images encoded at a time; an interruption loses at most one batch.
+        workers: processes that decode images; 0 decodes in this process.
+        skip_broken: skip unreadable images and record the reasons in `store.skipped`. Otherwise DataError is raised
+            after all other images are encoded, so that nothing is computed twice once the images are fixed.
+        device: to encode on; CUDA if available by default.
+        progress: show a progress bar, under `torchrun` that of the first process.
+    """
+    work = Workspace(out, describe_encoder(encoder), dim=encoder.dim)
+    blocks = _blocks(images, batch_size, [encoder.name, work.description.weights, work.description.preprocess])
+    keys = [block.key for block in blocks]
+    with _processes() as (rank, world):
+        done = work.finished(keys)
+        if done is None:
+            _write_blocks(encoder.to(_device(device)), work, blocks[rank::world], workers, progress and rank == 0)
+            _wait(world)
+        _check_broken(work.skipped(keys) if done is None else done.skipped, len(images), skip_broken)
+        if done is None and rank == 0:
+            work.finish(keys)
+        elif rank == 0:
+            work.clean()
+        _wait(world)
+    return FeatureStore(out)
+
+
+def _write_blocks(
+    encoder: ImageEncoder, work: Workspace, blocks: Sequence[_Block], workers: int, progress: bool
+) -> None:
+    missing = [block for block in blocks if not work.has(block.key)]
+    with _bar(blocks, missing, progress) as bar:
+        for decoded in _decode_all(encoder.preprocess, missing, workers):
+            work.write(decoded.key, _encode(encoder, decoded), skipped=decoded.broken)
+            bar.update(len(decoded.ids) + len(decoded.broken))
+
+
+def _blocks(images: Sequence[ImageRecord], batch_size: int, encoder: Sequence[str]) -> list[_Block]:
+    if not images:
+        raise DataError("extract: expected at least one image, got none; check the source of the images")
+    if batch_size < 1:
+        raise ValueError(f"extract: expected batch_size >= 1, got {batch_size}; 32 is a good start")
+    check_unique("extract", (str(image.id) for image in images))
+    parts = [images[i : i + batch_size] for i in range(0, len(images), batch_size)]
+    return [_Block(digest(*encoder, [(str(p.id), _file_size(p)) for p in part]), part) for part in parts]
+
+
+def _file_size(image: ImageRecord) -> int | None:
+    """Return the size of the image file, which changes when a broken image is fixed; None without a file."""
+    return image.source.stat().st_size if isinstance(image.source, Path) and image.source.is_file() else None
+
+
+class _BlockReader(Dataset[_Decoded]):
+    """Decodes whole blocks, in a worker process or in this one."""
+
+    def __init__(self, preprocess: Preprocess, blocks: Sequence[_Block]) -> None:
+        self.preprocess, self.blocks = preprocess, blocks
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __getitem__(self, position: int) -> _Decoded:
+        block, (h, w) = self.blocks[position], self.preprocess.size
+        pixels, ids, sizes, broken = [torch.empty(0, 3, h, w, dtype=torch.uint8)], [], [], {}
+        for image in block.images:
+            try:
+                array = image.pixels()
+            except DataError as error:
+                broken[str(image.id)] = str(error)
+                continue
+            pixels.append(self.preprocess.pixels(array)[None])
+            ids.append(str(image.id))
+            sizes.append((array.shape[1], array.shape[0]))
+        return _Decoded(block.key, torch.cat(pixels), ids, sizes, broken)
+
+
+def _decode_all(preprocess: Preprocess, blocks: Sequence[_Block], workers: int) -> Iterator[_Decoded]:
+    workers = min(workers, len(blocks))
+    return iter(DataLoader(_BlockReader(preprocess, blocks), batch_size=None, num_workers=workers))
+
+
+def _encode(encoder: ImageEncoder, decoded: _Decoded) -> list[FeatureRecord]:
+    if not decoded.ids:
+        return []
+    features = encoder.encode_pixels(decoded.pixels.to(next(encoder.parameters()).device))
+    if not isinstance(features.grid, tuple) or features.mask is not None:
+        raise TypeError(
+            f"extract: expected one grid for all images from {encoder.name}, got {features.grid}; resize them"
+        )
+    values = features.values.half().cpu().numpy()
+    rows = zip(decoded.ids, values, decoded.sizes, strict=True)
+    return [FeatureRecord(name, value, grid=features.grid, size=size) for name, value, size in rows]
+
+
+def _check_broken(broken: Mapping[str, str], total: int, skip: bool) -> None:
+    if not broken or (skip and len(broken) < total):
+        return
+    lines = [f"  {name}: {reason}" for name, reason in list(broken.items())[:MAX_REPORTED]]
+    if len(broken) > MAX_REPORTED:
+        lines.append(f"  and {len(broken) - MAX_REPORTED} more")
+    advice = "fix them and run again" if skip else "fix them and run again, or skip them with --skip-broken"
+    raise DataError(
+        f"extract: expected all images to be readable, got {len(broken)} of {total} unreadable; "
+        f"{advice} (the others are done):\n" + "\n".join(lines)
+    )
+
+
+@contextmanager
+def _processes() -> Iterator[tuple[int, int]]:
+    """Yield rank and world size, with a process group if `torchrun` started several processes."""
+    joined = distributed.is_available() and distributed.is_initialized()
+    world = distributed.get_world_size() if joined else int(os.environ.get("WORLD_SIZE", "1"))
+    if world > 1 and not joined:
+        # Wait for the slowest process as long as it takes; torchrun ends all of them when one fails.
+        distributed.init_process_group("gloo", timeout=timedelta(days=30))
+    try:
+        yield (distributed.get_rank() if world > 1 else 0), world
+    finally:
+        if world > 1 and not joined:
+            distributed.destroy_process_group()
+
+
+def _wait(world: int) -> None:
+    if world > 1:
+        distributed.barrier()
+
+
+def _device(device: torch.device | str | None) -> torch.device:
+    if device is not None:
+        return torch.device(device)
+    return (
+        torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if torch.cuda.is_available()
+        else torch.device("cpu")
+    )
+
+
+def _bar(blocks: Sequence[_Block], missing: Sequence[_Block], progress: bool) -> tqdm:
+    from tqdm import tqdm
+
+    total, left = (sum(len(block.images) for block in part) for part in (blocks, missing))
+    return tqdm(total=total, initial=total - left, unit="image", desc="extract", disable=not progress)

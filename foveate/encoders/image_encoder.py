@@ -1,0 +1,158 @@
+"""The base class of image encoders, and the preprocessing that turns an image into their input."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foveate.errors import DataError, ShapeError
+from foveate.features import ImageFeatures
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+MAX_SIZE = 8192  # pixels per side, when read from a file
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Resize an image to a fixed size and normalise it: `(pixel / 255 − mean) / std`.
+
+    The image is never cropped: the unit square of the features is the whole image, and a box in fractions of the image
+    is a box in fractions of the feature grid.
+
+    Attributes:
+        size: rows and columns of the result.
+        mean, std: per colour channel, on a scale of 0 to 1.
+        resample: Pillow's interpolation.
+
+    >>> prepare = Preprocess((2, 2), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    >>> prepare(np.full((4, 6, 3), 255, np.uint8)).shape
+    torch.Size([3, 2, 2])
+    >>> Preprocess.from_description(prepare.describe()) == prepare
+    True
+    """
+
+    size: tuple[int, int]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    resample: Literal["bilinear", "bicubic"] = "bicubic"
+
+    def __call__(self, image: np.ndarray | Image.Image) -> Tensor:
+        """Turn an image (H, W, 3) uint8 into (3, rows, columns) float32."""
+        return self.normalise(self.pixels(image))
+
+    def pixels(self, image: np.ndarray | Image.Image) -> Tensor:
+        """Resize an image to (3, rows, columns) uint8; the first step, done in worker processes."""
+        from PIL import Image
+
+        array = np.asarray(image)
+        if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8 or not array.size:
+            raise ShapeError(
+                f"Preprocess: expected an image (H, W, 3) of uint8, got {array.shape} of {array.dtype}; "
+                "convert it to RGB"
+            )
+        resized = Image.fromarray(np.ascontiguousarray(array))
+        resized = resized.resize(self.size[::-1], Image.Resampling[self.resample.upper()])
+        return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Normalise (..., 3, rows, columns) uint8 to float32; the second step, done on the device of the model."""
+        mean, std = (pixels.new_tensor(x, dtype=torch.float32)[:, None, None] for x in (self.mean, self.std))
+        return (pixels.float() / 255 - mean) / std
+
+    def describe(self) -> str:
+        """Return the settings as JSON, which a store keeps with its features."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_description(cls, text: str) -> Preprocess:
+        """Return the object described by the output of `describe`."""
+        try:
+            fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
+            found = cls(**fields)
+            found._check()
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            raise DataError(
+                f"Preprocess: expected the JSON written by describe(), got {text!r:.80}; extract the features again"
+            ) from None
+        return found
+
+    def _check(self) -> None:
+        """Raises ValueError or TypeError if the fields are not those of a usable object."""
+        sizes = isinstance(self.size, tuple) and len(self.size) == 2 and all(type(n) is int for n in self.size)
+        if not sizes or not all(0 < n <= MAX_SIZE for n in self.size) or self.resample not in ("bilinear", "bicubic"):
+            raise ValueError("size or resample")
+        for numbers in (self.mean, self.std):
+            if not isinstance(numbers, tuple) or len(numbers) != 3 or not all(abs(n) < 1e6 for n in numbers):
+                raise ValueError("mean or std")
+        if not all(n > 0 for n in self.std):
+            raise ValueError("std")
+
+
+class ImageEncoder(nn.Module, ABC):
+    """An encoder of images: maps normalised (B, 3, h, w) to `ImageFeatures`.
+
+    Attributes:
+        name: as accepted by `foveate extract`.
+        dim: number of features per location, D.
+        preprocess: turns an image into the input of the encoder.
+    """
+
+    name: str
+    dim: int
+    preprocess: Preprocess
+
+    @abstractmethod
+    def forward(self, images: Tensor) -> ImageFeatures:
+        """Return the features of normalised images (B, 3, h, w)."""
+
+    def weights(self) -> str:
+        """Return a digest of the weights, by which a store identifies the encoder of its features."""
+        return weights_digest(self)
+
+    def encode_pixels(self, pixels: Tensor) -> ImageFeatures:
+        """Return the features of resized images (B, 3, h, w) uint8 on the encoder's device, without gradient."""
+        with torch.no_grad():
+            features: ImageFeatures = self(self.preprocess.normalise(pixels))
+        return features
+
+    def encode(self, images: Iterable[np.ndarray]) -> ImageFeatures:
+        """Return the features of images (H, W, 3) uint8, computed as at extraction, without gradient."""
+        pixels = torch.stack([self.preprocess.pixels(image) for image in images])
+        return self.encode_pixels(pixels.to(next(self.parameters()).device))
+
+
+def grid_features(maps: Tensor) -> ImageFeatures:
+    """Turn feature maps (B, D, H, W) into locations in row order.
+
+    >>> grid_features(torch.zeros(2, 8, 3, 4)).values.shape
+    torch.Size([2, 12, 8])
+    """
+    if maps.ndim != 4:
+        raise ShapeError(
+            f"grid_features: expected maps (B, D, H, W), got {tuple(maps.shape)}; keep rows and columns separate"
+        )
+    return ImageFeatures(maps.flatten(2).transpose(1, 2), grid=(maps.shape[2], maps.shape[3]))
+
+
+def weights_digest(module: nn.Module) -> str:
+    """Return sixteen hexadecimal digits that change with any parameter or buffer.
+
+    >>> weights_digest(nn.Identity())
+    'e3b0c44298fc1c14'
+    """
+    sha = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        sha.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        sha.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return sha.hexdigest()[:16]

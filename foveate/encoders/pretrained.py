@@ -1,0 +1,76 @@
+"""Rows of the table of encoders, and building encoders by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from foveate.data.feature_store import StoreDescription
+from foveate.encoders.image_encoder import ImageEncoder, Preprocess
+from foveate.errors import DataError, UnknownName
+from foveate.registry import lookup
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A row of the table of encoders.
+
+    Attributes:
+        build: builds the encoder; accepts the options of its class.
+        reads: its input: "images", "features" of a store, or "tokens".
+        pretrained: True if it is useful without training, so that `foveate extract` can run it.
+        model: True if its name is followed by a colon and the name of a model.
+        extra: the optional packages it needs.
+    """
+
+    build: Callable[..., Any]
+    reads: Literal["images", "features", "tokens"]
+    pretrained: bool = False
+    model: bool = False
+    extra: str | None = None
+
+
+def pretrained_encoder(name: str, *, size: int | None = None) -> ImageEncoder:
+    """Build a pretrained encoder by name, in evaluation mode.
+
+    Args:
+        name: of a pretrained row of `ENCODERS`; "hf:<model>" for a model of `transformers`.
+        size: side of the images in pixels, the encoder's own by default.
+    """
+    from foveate.encoders import ENCODERS
+
+    kind, colon, model = name.partition(":")
+    table = {key: row for key, row in ENCODERS.items() if row.pretrained}
+    row = lookup("extract", kind, table)
+    if row.model != bool(model) or (colon and not row.model):
+        raise UnknownName("extract", name, [f"{key}:<model>" if r.model else key for key, r in table.items()])
+    options: dict[str, Any] = {"size": size} if size is not None else {}
+    encoder: ImageEncoder = row.build(model, **options) if row.model else row.build(**options)
+    return encoder.eval()
+
+
+def describe_encoder(encoder: ImageEncoder) -> StoreDescription:
+    """Return the description of an encoder that a store keeps with its features."""
+    return StoreDescription(encoder.name, encoder.weights(), encoder.preprocess.describe())
+
+
+def encoder_of(description: StoreDescription) -> ImageEncoder:
+    """Build the encoder that computed the features of a store, to encode new images the same way.
+
+    Raises DataError if its weights or its preprocessing have changed since.
+    """
+    if not description.preprocess:
+        raise DataError(
+            f"encoder_of: expected features from `foveate extract`, got imported ones of {description.encoder!r}; "
+            "new images can only be encoded by the program that computed them"
+        )
+    side = Preprocess.from_description(description.preprocess).size[0]
+    encoder = pretrained_encoder(description.encoder, size=side)
+    now = describe_encoder(encoder)
+    if (now.weights, now.preprocess) != (description.weights, description.preprocess):
+        raise DataError(
+            f"encoder_of: expected {description.encoder!r} with weights {description.weights} and preprocessing "
+            f"{description.preprocess}, got {now.weights} and {now.preprocess}; extract the features again"
+        )
+    return encoder

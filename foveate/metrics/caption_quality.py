@@ -1,0 +1,202 @@
+"""Quality of captions against human references, by the evaluation code that published numbers are computed with.
+
+The scores are those of `pycocoevalcap` (extra `captions`). Its METEOR, SPICE and PTB tokenizer are Java programs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from foveate.data.samples import Id
+from foveate.data.vocabulary import tokenize
+from foveate.errors import DataError, FoveateError
+from foveate.metrics.repetition import count_mentions, distinct_fraction, repetition_score
+from foveate.registry import optional
+
+Tokenizer = Literal["ptb", "plain"]
+Texts = Mapping[Id, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class CaptionScores:
+    """Scores of the captions of a split.
+
+    Attributes:
+        values: by name: "bleu-1" to "bleu-4", "rouge-l", "cider-d", and "meteor" and "spice" if they were requested.
+        tokenizer: "ptb", the one of the evaluation server, or "plain", which is `foveate.data.tokenize`.
+    """
+
+    values: Mapping[str, float]
+    tokenizer: Tokenizer
+
+
+def has_java() -> bool:
+    """True if Java is installed, which METEOR, SPICE and the PTB tokenizer need."""
+    return shutil.which("java") is not None
+
+
+def caption_scores(
+    captions: Mapping[Id, str], references: Texts, *, java: bool | None = None, spice: bool = False
+) -> CaptionScores:
+    """BLEU, ROUGE-L and CIDEr-D of captions, and METEOR if Java is installed.
+
+    Args:
+        captions: one text per image.
+        references: the human captions of the same images.
+        java: tokenize as the evaluation server does, and add METEOR; if None, depends on whether Java is installed.
+        spice: add SPICE; it needs Java, downloads its models on first use, and takes minutes.
+
+    Returns:
+        The scores, and the tokenizer they were computed with. CIDEr-D weights words by their idf over the references
+        of the given images, so that it is meaningful only for the whole split.
+
+    Raises MissingExtra if the package is not installed.
+
+    >>> references = {1: ["A red star.", "One star."], 2: ["A green disc.", "The disc"]}
+    >>> scores = caption_scores({1: "a red star", 2: "a blue disc"}, references, java=False)
+    >>> scores.tokenizer, round(scores.values["bleu-1"], 3)
+    ('plain', 0.833)
+    """
+    if not captions or captions.keys() != references.keys() or not all(references.values()):
+        raise DataError(
+            f"caption_scores: expected captions and references of the same images, got {len(captions)} captions and "
+            f"{sum(map(bool, references.values()))} images with references; pass both for every image"
+        )
+    wanted = has_java() if java is None else java
+    if (wanted or spice) and not has_java():
+        raise FoveateError(
+            "caption_scores: expected the program java on the PATH, got none; install a Java runtime, or pass "
+            "java=False and spice=False"
+        )
+    split = ptb_tokenize if wanted else plain_tokenize
+    human, own = split(references), split({key: [text] for key, text in captions.items()})
+    values = _plain_scores(human, own)
+    if wanted:
+        values["meteor"] = _meteor(human, own)
+    if spice:
+        scorer = optional("caption_scores", "pycocoevalcap.spice.spice", "captions").Spice()
+        values["spice"] = float(scorer.compute_score(human, own)[0])
+    return CaptionScores(values, "ptb" if wanted else "plain")
+
+
+def plain_tokenize(texts: Texts) -> dict[Id, list[str]]:
+    """Texts tokenized as for the models, with single spaces between words.
+
+    >>> plain_tokenize({1: ["A T-shirt!"]})
+    {1: ['a t shirt']}
+    """
+    return {key: [" ".join(tokenize(text)) for text in own] for key, own in texts.items()}
+
+
+def ptb_tokenize(texts: Texts) -> dict[Id, list[str]]:
+    """Texts tokenized as by the evaluation server: Penn Treebank rules, lower case, no punctuation; needs Java."""
+    package = optional("caption_scores", "pycocoevalcap.tokenizer.ptbtokenizer", "captions")
+    assert package.__file__ is not None
+    # The package's own wrapper writes a temporary file next to itself, which an installed package may not allow.
+    jar = Path(package.__file__).parent / package.STANFORD_CORENLP_3_4_1_JAR
+    command = ["java", "-cp", str(jar), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
+    lines = "\n".join(text.replace("\n", " ") for own in texts.values() for text in own)
+    done = subprocess.run(command, input=lines.encode(), capture_output=True, check=True)
+    found = iter(done.stdout.decode().split("\n"))
+    dropped = set(package.PUNCTUATIONS)
+    return {
+        key: [" ".join(w for w in next(found).rstrip().split(" ") if w not in dropped) for _ in own]
+        for key, own in texts.items()
+    }
+
+
+def _plain_scores(human: dict[Id, list[str]], own: dict[Id, list[str]]) -> dict[str, float]:
+    """The scores that do not need Java."""
+    bleu = optional("caption_scores", "pycocoevalcap.bleu.bleu", "captions").Bleu(4)
+    rouge = optional("caption_scores", "pycocoevalcap.rouge.rouge", "captions").Rouge()
+    cider = optional("caption_scores", "pycocoevalcap.cider.cider", "captions").Cider()
+    by_length = bleu.compute_score(human, own, verbose=0)[0]
+    values = {f"bleu-{n}": float(score) for n, score in enumerate(by_length, 1)}
+    values["rouge-l"] = float(rouge.compute_score(human, own)[0])
+    values["cider-d"] = float(cider.compute_score(human, own)[0])
+    return values
+
+
+def _meteor(human: dict[Id, list[str]], own: dict[Id, list[str]]) -> float:
+    scorer = optional("caption_scores", "pycocoevalcap.meteor.meteor", "captions").Meteor()
+    try:
+        return float(scorer.compute_score(human, own)[0])
+    finally:
+        # The scorer's own destructor leaves these pipes open.
+        for pipe in (scorer.meteor_p.stdout, scorer.meteor_p.stderr):
+            pipe.close()
+
+
+@dataclass
+class CaptionQuality:
+    """Captions of a split against human references and against the objects in the images.
+
+    Names: those of `CaptionScores`; "ptb tokenizer", 1 if they were computed with it and 0 with the plain one; "rep",
+    see `repetition_score`; "words", the mean length; "distinct-1" and "distinct-2", see `distinct_fraction`;
+    "mentioned", the fraction of the annotated objects that the captions mention, if objects are annotated. The scores
+    from "rep" on always use the plain tokenizer.
+
+    Args:
+        java, spice: as in `caption_scores`; without Java by default, to be fast while a model is trained.
+
+    >>> quality = CaptionQuality()
+    >>> references, objects = [["A red star."], ["A blue disc."]], [[("star",)], [("disc",)]]
+    >>> quality.update([1, 2], ["a red star", "a disc"], references, objects)
+    >>> result = quality.compute()
+    >>> result["words"], result["mentioned"], result["ptb tokenizer"]
+    (2.5, 1.0, 0.0)
+    """
+
+    java: bool | None = False
+    spice: bool = False
+    rows: dict[Id, tuple[str, list[str], list[list[str]]]] = field(default_factory=dict)
+
+    def update(
+        self,
+        ids: Sequence[Id],
+        captions: Sequence[str],
+        references: Sequence[Sequence[str]],
+        objects: Sequence[Sequence[Sequence[str]]] | None = None,
+    ) -> None:
+        """Add the captions of images, with their references and the names of the objects in them."""
+        known = [()] * len(ids) if objects is None else objects
+        for key, caption, human, present in zip(ids, captions, references, known, strict=True):
+            if key in self.rows:
+                raise DataError(f"CaptionQuality: expected one caption per image, got two for {key!r}; add each once")
+            self.rows[key] = (caption, list(human), [list(names) for names in present])
+
+    def state(self) -> dict[str, Any]:
+        """The captions added so far, as JSON values for another process."""
+        return {"rows": [[key, *row] for key, row in self.rows.items()]}
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add the `state` of another object."""
+        for key, caption, human, objects in state["rows"]:
+            self.update([key], [caption], [human], [objects])
+
+    def compute(self) -> dict[str, float]:
+        """The numbers by name; empty without captions."""
+        if not self.rows:
+            return {}
+        # Sorted, so that sums of floats do not depend on the order in which processes were merged.
+        rows = dict(sorted(self.rows.items(), key=lambda row: str(row[0])))
+        captions, references = {k: row[0] for k, row in rows.items()}, {k: row[1] for k, row in rows.items()}
+        scores = caption_scores(captions, references, java=self.java, spice=self.spice)
+        words = [tokenize(text) for text in captions.values()]
+        numbers = {
+            "rep": repetition_score(words, [[tokenize(text) for text in own] for own in references.values()]),
+            "words": sum(map(len, words)) / len(words),
+            "distinct-1": distinct_fraction(words, 1),
+            "distinct-2": distinct_fraction(words, 2),
+            "ptb tokenizer": float(scores.tokenizer == "ptb"),
+        }
+        objects = [row[2] for row in rows.values()]
+        count = sum(map(len, objects))
+        if count:
+            numbers["mentioned"] = sum(map(count_mentions, words, objects)) / count
+        return {**scores.values, **numbers}

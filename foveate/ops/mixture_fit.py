@@ -1,0 +1,331 @@
+"""Fitting mixtures to weights by expectation-maximisation, and choosing the number of components."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from operator import itemgetter
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from foveate.checks import at_least_float32, check_floating, check_number, is_tracing
+from foveate.errors import ShapeError
+from foveate.ops.compact import CompactDensity
+from foveate.ops.density import Density
+from foveate.ops.em import GaussianMixtures, Mixing, Points, expectation_maximisation, with_background
+from foveate.ops.gaussian import Gaussian
+from foveate.ops.mixture import Mixture
+from foveate.ops.moments import Floor, check_points, check_weights, floor_matrix
+from foveate.ops.radial import scale_of_covariance
+from foveate.ops.simplex import sparsemax
+from foveate.ops.starts import random_start, split_start, spread_start
+from foveate.registry import lookup
+
+STARTS = {"random": random_start, "spread": spread_start, "split": split_start}
+
+SPARSE_SCALE = 1.5  # of the masses under sparsemax: two components survive while their masses differ by less than 2/3
+SMALL = 4096  # weights up to which a batch is bound by the number of operations, not by their size
+SAME = 1e-5  # difference in ℓ below which two fits are equally good
+BACKGROUND = 0.3  # weight of the background at the start; anything from 0.05 to 0.7 leads to the same fits
+
+Family = Callable[[Tensor, Tensor], Density]
+Likelihood = Literal["cell", "point"]
+
+
+def fit_mixture(
+    weights: Tensor,
+    positions: Tensor,
+    components: int,
+    iterations: int = 10,
+    restarts: int = 1,
+    start: str = "random",
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    *,
+    floor: Floor = "cell",
+    family: Family = Gaussian,
+    sparse_components: bool = False,
+    background: bool = False,
+    likelihood: Likelihood = "cell",
+) -> Mixture:
+    """Fit a mixture of K components to weights by expectation-maximisation.
+
+    Args:
+        weights: (..., N) non-negative, rows sum to one; half precision is computed in float32.
+        positions: (N, d) shared or (..., N, d) cell centres, d = 1 or 2.
+        components: K, the largest number of components of a row; it may exceed the number of locations.
+        iterations: EM steps; the gradient goes through all of them.
+        restarts: how many starts to try; the one with the best likelihood is kept, row by row.
+        start: "random" (the paper's), "spread", or "split", of which there is only one; see `foveate.ops.starts`.
+        mask: (..., N) True where a location counts; weights elsewhere are ignored and the rest is renormalised.
+        generator: for the starts; fixed numbers when absent, so that the same call returns the same result.
+        floor: covariance of a point in its cell: "cell" reads it off the positions, a number means `floor * I`.
+        family: density class of the components (a `functools.partial` sets its options). EM fits Gaussians, because the
+            responsibilities of densities with an edge are 0/0 outside; each then becomes the member of the family with
+            the same mean and covariance.
+        sparse_components: mixing weights by `π = sparsemax(1.5 Σ_n w_n γ_n)` in every M step instead of `Σ_n w_n γ_n`.
+            Components in the same region then compete until one is left, so that K varies without model selection;
+            components in different regions survive as long as their masses differ by less than 2/3. The weights of a
+            "spread" or "random" start halve from one component to the next, so that equal components compete too.
+        background: add a uniform density on the image, whose weight EM estimates (`Mixture.background`). The
+            mixture is then positive everywhere in the image, also with components of bounded support.
+        likelihood: "cell", of weights spread over their cells, or "point", of points at the cell centres: the papers'.
+            They differ by the trace term of `foveate.ops.em`: up to 2 in `−2 ℓ`, for components on single cells.
+
+    Returns:
+        The mixture. All rows use the same random numbers, so that the result of a row does not depend on the batch.
+        A component that loses its mass has weight exactly zero. A row without weight has no component at all.
+
+    Reference: Farinhas et al. 2021, §4; `fv.select_mixture` for the number of components.
+
+    >>> from foveate.ops.grid import cell_centres
+    >>> positions = cell_centres(8, 8)
+    >>> weights = torch.softmax(-60 * (positions - 0.3).square().sum(-1), -1) / 2
+    >>> weights = weights + torch.softmax(-60 * (positions - 0.8).square().sum(-1), -1) / 2
+    >>> fit = fit_mixture(weights, positions, components=2, start="split")
+    >>> fit.components.mean.mul(100).round().tolist()
+    [[30.0, 30.0], [80.0, 80.0]]
+    """
+    where = "fit_mixture"
+    _check_options(where, start, components=components, iterations=iterations, restarts=restarts)
+    points, filled = _points(where, weights, positions, mask, floor, likelihood)
+    mixing: Mixing | None = _sparse_mixing if sparse_components else None
+    begin = _start(start, points, components, restarts, generator, background)
+    if sparse_components and start != "split":
+        begin = _head_start(begin)
+    if restarts > 1:
+        with torch.no_grad():
+            begin = _take(begin, _best(expectation_maximisation(points, begin, iterations, mixing)[1]))
+    mixtures, log_likelihood = expectation_maximisation(points, begin, iterations, mixing)
+    return _result(mixtures, log_likelihood, filled, family)
+
+
+def select_mixture(
+    weights: Tensor,
+    positions: Tensor,
+    max_components: int = 4,
+    penalty: float = 0.3,
+    restarts: int = 3,
+    iterations: int = 10,
+    floor: Floor = "cell",
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    *,
+    start: str = "spread",
+    family: Family = Gaussian,
+    background: bool = True,
+    likelihood: Likelihood = "cell",
+) -> Mixture:
+    """Fit a mixture whose number of components is chosen for every row by itself.
+
+    `K* = argmin_K −2 ℓ_K + λ (1 − π_0)² K`, ℓ_K the log-likelihood of the best fit with K components
+    (`foveate.ops.em`), π_0 the weight of the background in the fit with the most components. The likelihood that a
+    component can gain is proportional to its mass and to its contrast with the background; hence the square.
+
+    Args:
+        weights, positions, iterations, restarts, mask, generator, floor, family, likelihood: as in `fit_mixture`.
+        max_components: the largest K tried.
+        penalty: λ. With floor "cell" 0.3 recovers the number of separate blobs. With a floor of 1e-6 components on
+            single cells are too cheap: the likelihood rises with every K, whatever λ.
+        start: as in `fit_mixture`; with "spread" three starts find all blobs, where "random" misses one in ten, and the
+            choice does not depend on the orientation of the map. Do not combine "random" with a background: it takes
+            everything that is far from all starts.
+        background: model the uniform haze that softmax leaves everywhere by a background, which does not count in K.
+            False is the papers' model, in which a haze of 2 % takes up a component.
+
+    Returns:
+        The mixture with `criterion` (..., max_components); components beyond K* have weight zero. The candidates are
+        compared without a gradient, then the chosen start is run again with one.
+
+    Reference: Farinhas et al. 2021, equation 15; their likelihood is summed over the batch, ours is not.
+
+    >>> from foveate.ops.grid import cell_centres
+    >>> positions = cell_centres(14, 14)
+    >>> weights = torch.softmax(-60 * (positions - torch.tensor([[[0.3, 0.3]], [[0.7, 0.7]]])).square().sum(-1), -1)
+    >>> fit = select_mixture(torch.stack([weights[0], 0.9 * weights.mean(0) + 0.1 / 196]), positions)
+    >>> fit.components_used.tolist(), fit.background.mul(100).round().tolist()
+    ([1, 2], [0.0, 10.0])
+    """
+    where = "select_mixture"
+    _check_options(where, start, max_components=max_components, iterations=iterations, restarts=restarts)
+    check_number(where, "penalty", penalty, least=0, advice="0.3 suits floor='cell'")
+    points, filled = _points(where, weights, positions, mask, floor, likelihood)
+    begins, ends, likelihoods = [], [], []
+    # without background one Gaussian is the same from every start
+    tries = [restarts if components > 1 or background else 1 for components in range(1, max_components + 1)]
+    starts = [_start(start, points, k + 1, count, generator, background) for k, count in enumerate(tries)]
+    for begin, end, found in _run_all(points, [_pad(each, max_components) for each in starts], iterations):
+        best = _best(found)
+        begins.append(_take(begin, best))
+        ends.append(_take(end, best))
+        likelihoods.append(found.gather(-1, best[:, None])[:, 0])
+    log_likelihood = torch.stack(likelihoods, dim=-1)
+    criterion = _charge(penalty, ends[-1], max_components) - 2 * log_likelihood
+    chosen = criterion.argmin(-1)
+    if is_tracing() or (points.weights.requires_grad and torch.is_grad_enabled()):
+        mixtures, log_likelihood = expectation_maximisation(points, _take(_join(begins), chosen), iterations)
+    else:
+        mixtures, log_likelihood = _take(_join(ends), chosen), log_likelihood.gather(-1, chosen[:, None])
+    fit = _result(mixtures, log_likelihood, filled, family)
+    return replace(fit, criterion=criterion.reshape(*filled.shape, max_components))
+
+
+@torch.no_grad()
+def _run_all(
+    points: Points, starts: list[GaussianMixtures], iterations: int
+) -> list[tuple[GaussianMixtures, GaussianMixtures, Tensor]]:
+    """Every start, where EM ends from it, and the likelihood there; the k-th start has k components, the rest absent.
+
+    A small batch runs all of them at once: fewer, larger operations, though a third is spent on absent components.
+    """
+    if is_tracing() or points.weights.numel() <= SMALL:
+        end, found = expectation_maximisation(points, _join(starts), iterations)
+        counts = [begin.mean.shape[1] for begin in starts]
+        edges = [0, *accumulate(counts)]
+        slices = [slice(first, last) for first, last in pairwise(edges)]
+        ends = [end.map_tensors(itemgetter((slice(None), own))) for own in slices]
+        return list(zip(starts, ends, (found[:, own] for own in slices), strict=True))
+    runs = []
+    for k, begin in enumerate(starts):
+        end, found = expectation_maximisation(points, _first(begin, k + 1), iterations)
+        runs.append((begin, _pad(end, begin.mean.shape[2]), found))
+    return runs
+
+
+def _first(mixtures: GaussianMixtures, components: int) -> GaussianMixtures:
+    """The mixtures without what comes after the first `components` components."""
+    return replace(
+        mixtures,
+        log_weights=mixtures.log_weights[:, :, :components],
+        mean=mixtures.mean[:, :, :components],
+        covariance=mixtures.covariance[:, :, :components],
+    )
+
+
+def _best(log_likelihood: Tensor) -> Tensor:
+    """(B,) the best restart of (B, R), the first of those that are as good up to rounding.
+
+    Restarts often end in the same place with the components in another order: rounding must not decide on the order.
+    """
+    good = log_likelihood >= log_likelihood.amax(-1, keepdim=True) - SAME
+    return good.to(torch.uint8).argmax(-1)
+
+
+def _charge(penalty: float, richest: GaussianMixtures, max_components: int) -> Tensor:
+    """`λ (1 − π_0)² K` for every K, (B, max_components) or the same for all rows; `richest` has one mixture per row."""
+    counts = torch.arange(1, max_components + 1, dtype=richest.mean.dtype, device=richest.mean.device)
+    if richest.log_background is None:
+        return penalty * counts
+    return penalty * counts * (1 - richest.log_background.exp()).square()
+
+
+def _start(
+    start: str, points: Points, components: int, restarts: int, generator: torch.Generator | None, background: bool
+) -> GaussianMixtures:
+    begin = STARTS[start](points, components, restarts, generator)
+    return with_background(begin, BACKGROUND) if background else begin
+
+
+def _check_options(where: str, start: str, **counts: int) -> None:
+    lookup(f"{where} start", start, STARTS)
+    for name, value in counts.items():
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{where}: expected {name} as a whole number >= 1, got {value!r}; use 1 or more")
+
+
+def _points(
+    where: str, weights: Tensor, positions: Tensor, mask: Tensor | None, floor: Floor, likelihood: Likelihood
+) -> tuple[Points, Tensor]:
+    """The points with one batch axis, and (...) whether a row has weight; a row without gets uniform weights here."""
+    if likelihood not in ("cell", "point"):
+        raise ValueError(f"{where}: expected likelihood 'cell' or 'point', got {likelihood!r}; the papers' is 'point'")
+    check_floating(where, "weights", weights)
+    weights = at_least_float32(weights)
+    positions = positions.to(weights)
+    check_points(where, weights, positions, mask)
+    if positions.shape[-1] not in (1, 2):
+        raise ShapeError(
+            f"{where}: expected positions (..., N, 1) or (..., N, 2), got {tuple(positions.shape)}; use one or two axes"
+        )
+    if mask is not None:
+        weights = torch.where(mask, weights, 0.0)
+    total = weights.sum(-1, keepdim=True)
+    check_weights(where, weights, total)
+    if weights.shape[-1] == 0:  # EM needs at least one location: one without weight stands for none
+        weights, positions, mask = torch.zeros_like(total), positions.new_full((1, positions.shape[-1]), 0.5), None
+    batch, N = weights.shape[:-1], weights.shape[-1]
+    filled = total > 0
+    weights = torch.where(filled, weights / torch.where(filled, total, 1.0), 1 / N)
+    spread = floor_matrix(where, positions, mask, floor).diagonal(dim1=-2, dim2=-1)
+    if positions.ndim > 2:
+        positions = positions.expand(*batch, *positions.shape[-2:]).reshape(-1, *positions.shape[-2:])
+    if spread.ndim > 1:
+        spread = spread.expand(*batch, -1).reshape(-1, spread.shape[-1])
+    return Points(weights.reshape(-1, N), positions, spread, likelihood == "cell"), filled.squeeze(-1)
+
+
+def _head_start(mixtures: GaussianMixtures) -> GaussianMixtures:
+    """The mixtures with weights that halve from one component to the next.
+
+    Components of one blob compete under sparsemax, but identical ones would never diverge.
+    """
+    falling = -math.log(2) * torch.arange(mixtures.log_weights.shape[-1], device=mixtures.mean.device)
+    total = mixtures.log_weights.logsumexp(-1, keepdim=True)
+    return replace(mixtures, log_weights=total + falling.to(total).log_softmax(-1))
+
+
+def _sparse_mixing(mass: Tensor) -> Tensor:
+    return sparsemax(SPARSE_SCALE * mass)
+
+
+def _take(mixtures: GaussianMixtures, index: Tensor) -> GaussianMixtures:
+    """The mixture `index` (B,) of every row: one mixture per row."""
+    row = torch.arange(len(index), device=index.device)
+    return mixtures.map_tensors(lambda part: part[row, index].unsqueeze(1))
+
+
+def _pad(mixtures: GaussianMixtures, components: int) -> GaussianMixtures:
+    """The mixtures with absent components added up to `components`."""
+    B, R, K, d = mixtures.mean.shape
+    missing = components - K
+    eye = torch.eye(d, dtype=mixtures.mean.dtype, device=mixtures.mean.device)
+    return replace(
+        mixtures,
+        log_weights=torch.nn.functional.pad(mixtures.log_weights, (0, missing), value=-torch.inf),
+        mean=torch.nn.functional.pad(mixtures.mean, (0, 0, 0, missing), value=0.5),
+        covariance=torch.cat([mixtures.covariance, (eye / 12).expand(B, R, missing, d, d)], dim=2),
+    )
+
+
+def _join(parts: list[GaussianMixtures]) -> GaussianMixtures:
+    backgrounds = [part.log_background for part in parts if part.log_background is not None]
+    return GaussianMixtures(
+        torch.cat([part.log_weights for part in parts], dim=1),
+        torch.cat([part.mean for part in parts], dim=1),
+        torch.cat([part.covariance for part in parts], dim=1),
+        torch.cat(backgrounds, dim=1) if backgrounds else None,
+    )
+
+
+def _result(mixtures: GaussianMixtures, log_likelihood: Tensor, filled: Tensor, family: Family) -> Mixture:
+    """The mixture in the batch shape of `filled` from one Gaussian mixture per row."""
+    mean = mixtures.mean.reshape(*filled.shape, *mixtures.mean.shape[2:])
+    covariance = mixtures.covariance.reshape(*mean.shape, mean.shape[-1])
+    weights = torch.where(filled.unsqueeze(-1), mixtures.log_weights.exp().reshape(mean.shape[:-1]), 0.0)
+    background = mixtures.log_background
+    if background is not None:
+        background = torch.where(filled, background.exp().reshape(filled.shape), 0.0)
+    likelihood = torch.where(filled, log_likelihood.reshape(filled.shape), 0.0)
+    return Mixture(_members(family, mean, covariance), weights, likelihood, background=background)
+
+
+def _members(family: Family, mean: Tensor, covariance: Tensor) -> Density:
+    """The members of the family with these means and covariances."""
+    members = family(mean, covariance)
+    if not isinstance(members, CompactDensity):
+        return members
+    return family(mean, scale_of_covariance(covariance.double(), members.power).to(mean.dtype))

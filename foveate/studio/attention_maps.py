@@ -1,0 +1,109 @@
+"""Mechanisms with adjustable options on given scores, shared by the pages that show maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foveate import hub
+from foveate.attention import MECHANISMS, Attended, mechanism
+from foveate.registry import lookup
+from foveate.tasks import Predictor
+from foveate.train.recipe import read_run
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A number that visitors can adjust.
+
+    Attributes:
+        label: shown next to the slider.
+        low, high, step, value: of the slider.
+        options: the name of the option that it sets, by mechanism.
+    """
+
+    label: str
+    low: float
+    high: float
+    step: float
+    value: float
+    options: Mapping[str, str]
+
+
+KNOBS: Mapping[str, Knob] = {
+    "smoothness": Knob(
+        "smoothness (fusedmax, TVmax)", 0, 1, 0.01, 0.1, dict.fromkeys(("tvmax", "fusedmax", "gfusedmax"), "smoothness")
+    ),
+    "alpha": Knob("alpha (entmax)", 1.05, 2, 0.05, 1.5, dict.fromkeys(("entmax", "continuous-entmax"), "alpha")),
+    "components": Knob(
+        "components K (mixtures)",
+        1,
+        6,
+        1,
+        4,
+        {"multimodal": "max_components", "multimodal-sparse": "max_components", "k-mca": "components"},
+    ),
+    "penalty": Knob("penalty of K (multimodal)", 0, 2, 0.05, 0.3, {"multimodal": "penalty"}),
+}
+
+
+def attend(
+    scores: Tensor, grid: tuple[int, int], names: Iterable[str], knobs: Mapping[str, float]
+) -> dict[str, Attended]:
+    """The attention of several mechanisms on the same scores.
+
+    Args:
+        scores: (N,), one per location.
+        grid: rows and columns of the locations.
+        names: of mechanisms, as in MECHANISMS.
+        knobs: values by name, as in KNOBS; the mechanism's own default for those that are absent.
+
+    Returns:
+        `Attended` of batch size one, by mechanism.
+
+    >>> attended = attend(torch.tensor([2.0, 0, 0, 0]), (2, 2), ["entmax"], {"alpha": 2.0})
+    >>> attended["entmax"].weights.tolist()
+    [[1.0, 0.0, 0.0, 0.0]]
+    """
+    values = scores.new_zeros(1, scores.shape[-1], 1)
+    attended: dict[str, Attended] = {}
+    for name in names:
+        lookup("mechanism", name, MECHANISMS)
+        with torch.no_grad():
+            attended[name] = mechanism(name, **_options(name, knobs)).eval()(scores[None], values, grid=grid)
+    return attended
+
+
+def scores_of(attended: Attended) -> Tensor:
+    """The scores (N,) behind softmax weights, up to a constant, to which every mechanism is invariant.
+
+    >>> scores_of(Attended(torch.zeros(1, 1), torch.tensor([[1.0, 2.0]]).softmax(-1))).diff().tolist()
+    [1.0]
+    """
+    return attended.weights[0].clamp_min(torch.finfo(attended.weights.dtype).tiny).log()
+
+
+def with_softmax(run: str) -> Predictor[Any, Any]:
+    """A run with softmax in place of its attention, so that its weights reveal the scores."""
+    predictor = hub.load(run)
+    recipe, task = read_run(run)
+    settings = replace(recipe.settings, mechanism="softmax", mechanism_options={})
+    other = type(task).from_vocabulary(settings, task.vocabulary())
+    model = other.build_model()
+    model.load_state_dict(predictor.model.state_dict())
+    return other.predictor(model.eval())
+
+
+def _options(name: str, knobs: Mapping[str, float]) -> dict[str, float]:
+    """The options that the knobs set for a mechanism, clamped to the range of their sliders."""
+    found = {}
+    for knob, value in knobs.items():
+        row = lookup("knob", knob, KNOBS)
+        if name in row.options:
+            within = min(max(float(value), row.low), row.high)
+            found[row.options[name]] = int(within) if row.step == 1 else within
+    return found

@@ -1,0 +1,123 @@
+"""The runs, reports and indexes that the pages offer: those in the package and those in a directory, loaded once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from foveate import hub
+from foveate.errors import FoveateError
+from foveate.io import read_json
+from foveate.registry import lookup
+from foveate.report import REPORT
+from foveate.search.exact_index import MANIFEST
+from foveate.studio.attention_maps import with_softmax
+from foveate.train.records import CONFIG, METRICS
+from foveate.train.weights import WEIGHTS
+
+EMBEDDED = Path(hub.__file__).parent / "runs"
+CACHE_SIZE = 12  # loaded runs and embedded galleries
+DEPTH = 3  # levels of subdirectories that are searched for runs, reports and indexes
+
+
+class RunCatalogue:
+    """Runs by name; the CACHE_SIZE most recently used ones stay in memory.
+
+    Args:
+        directory: its runs, reports and indexes are offered in addition to the embedded runs; nothing outside of it is.
+
+    >>> [name for name in RunCatalogue(Path("nowhere")).runs("vqa")]
+    ['scenes-vqa']
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = Path(directory)
+        self._lock = Lock()
+        self._locks: dict[tuple[str, str], Lock] = {}
+        self._cache: OrderedDict[tuple[str, str], Any] = OrderedDict()
+
+    def runs(self, task: str | None = None) -> dict[str, Path]:
+        """The directories of runs with weights, of one task or of all, by display name; embedded runs come first."""
+        found = {path.parent.name: path.parent for path in sorted(EMBEDDED.glob(f"*/{CONFIG}"))}
+        found |= {str(path.parent.relative_to(self.directory)): path.parent for path in self._files(CONFIG)}
+        return {
+            name: directory
+            for name, directory in found.items()
+            if (directory / WEIGHTS).is_file() and task in (None, _read_config(directory).get("task"))
+        }
+
+    def reports(self) -> dict[str, Path]:
+        """The reports in the directory, newest first."""
+        files = sorted(self._files(REPORT), key=lambda path: path.stat().st_mtime, reverse=True)
+        return {str(path.parent.relative_to(self.directory)): path for path in files}
+
+    def indexes(self) -> dict[str, Path]:
+        """The directories of indexes to search in."""
+        return {str(path.parent.relative_to(self.directory)): path.parent for path in self._files(MANIFEST)}
+
+    def predictor(self, name: str) -> Any:
+        """The predictor of a run; raises UnknownName if no run of this name is offered."""
+        return self._load("run", name, hub.load)
+
+    def scorer(self, name: str) -> Any:
+        """The predictor of a run with softmax in place of its attention."""
+        return self._load("scores", name, with_softmax)
+
+    def cached(self, key: tuple[str, str], compute: Callable[[], Any]) -> Any:
+        """The result of `compute` for this key, computed once even if several threads need it at the same time."""
+        with self._lock:
+            own = self._locks.setdefault(key, Lock())
+        with own:
+            value = self._cache.get(key)  # not `in`: another thread may be removing it
+            value = compute() if value is None else value
+            with self._lock:
+                self._cache[key] = value
+                self._cache.move_to_end(key)
+                while len(self._cache) > CACHE_SIZE:
+                    self._cache.popitem(last=False)
+        return value
+
+    def table(self) -> list[list[str]]:
+        """Name, task, mechanism and best objective of every run."""
+        rows = []
+        for name, directory in self.runs().items():
+            config = _read_config(directory)
+            settings = config.get("settings")
+            mechanism = str(settings.get("mechanism", "")) if isinstance(settings, dict) else ""
+            rows.append([name, str(config.get("task", "")), mechanism, _best_objective(directory)])
+        return rows
+
+    def _load(self, kind: str, name: str, load: Callable[[str], Any]) -> Any:
+        directory = lookup("run", name, self.runs())
+        return self.cached((kind, name), lambda: load(str(directory)))
+
+    def _files(self, name: str) -> list[Path]:
+        """Files of this name up to DEPTH levels below the directory, except those that a link leads out of it."""
+        if not self.directory.is_dir():
+            return []
+        patterns = ["/".join(["*"] * depth + [name]) for depth in range(1, DEPTH + 1)]
+        found = [path for pattern in patterns for path in sorted(self.directory.glob(pattern))]
+        home = self.directory.resolve()
+        return [path for path in found if path.is_file() and path.resolve().is_relative_to(home)]
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    """The configuration of a run; empty if it cannot be read."""
+    try:
+        config = read_json("studio", directory / CONFIG, "it is part of a run")
+    except FoveateError:
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _best_objective(directory: Path) -> str:
+    """The objective of the best evaluation, for instance "accuracy 0.91"; empty if there is none."""
+    try:
+        metrics = read_json("studio", directory / METRICS, "it is part of a run")
+        objective = metrics["objective"]
+        return f"{objective} {metrics['best']['metrics'][objective]:.4g}"
+    except (FoveateError, LookupError, TypeError, ValueError):
+        return ""

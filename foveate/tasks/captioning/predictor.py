@@ -1,0 +1,106 @@
+"""A trained model that writes captions for images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from foveate.attention import Attended
+from foveate.models import Captioned, Captioner
+from foveate.models.decoding import Decoded
+from foveate.tasks.images import ImageLike
+from foveate.tasks.inputs import ImagePredictor
+
+if TYPE_CHECKING:
+    from foveate.tasks.captioning.task import Captioning  # noqa: F401  (the type argument of the base class)
+
+
+@dataclass(frozen=True)
+class GeneratedCaption:
+    """The caption of one image.
+
+    Attributes:
+        text: the caption.
+        words: its words.
+        log_probability: of the whole caption, eos included.
+        attention: of batch size one with one query per word: `attention.map(H, W)[0, t]` is where the model looked for
+            word t.
+        best: all captions the search ended with and their log-probabilities; the first one is `text`.
+    """
+
+    text: str
+    words: tuple[str, ...]
+    log_probability: float
+    attention: Attended
+    best: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class CaptionPredictor(ImagePredictor["Captioning", Captioner]):
+    """Writes captions: `fv.load(run).caption(image)`."""
+
+    def caption(self, image: ImageLike, **search: Any) -> GeneratedCaption:
+        """Caption an image.
+
+        Args:
+            image: a path, the bytes of a file, an array (H, W, 3) of uint8, a tensor or a Pillow image.
+            search: options of `captions`.
+        """
+        return self.captions([image], **search)[0]
+
+    def captions(
+        self,
+        images: Sequence[ImageLike],
+        *,
+        beams: int | None = None,
+        length_penalty: float | None = None,
+        no_repeat: int | None = None,
+        max_words: int | None = None,
+        batch_size: int = 32,
+    ) -> list[GeneratedCaption]:
+        """Caption several images.
+
+        Args:
+            images: as in `caption`.
+            beams, length_penalty, no_repeat, max_words: of the search, see `beam_search`; by default those of the run.
+            batch_size: images per forward pass.
+
+        Raises DataError for an image that cannot be read.
+        """
+        given = {"beams": beams, "length_penalty": length_penalty, "no_repeat": no_repeat, "max_words": max_words}
+        search = {name: value for name, value in given.items() if value is not None}
+        found: list[GeneratedCaption] = []
+        for start in range(0, len(images), batch_size):
+            batch = self.read_images(images[start : start + batch_size])
+            with torch.no_grad():
+                decoded, captioned = self.task.write(self.model, batch, **search)
+            found += [self._describe(decoded, captioned, row) for row in range(len(decoded.words))]
+        return found
+
+    def sample(
+        self, image: ImageLike, count: int = 5, *, temperature: float = 1.0, seed: int = 0
+    ) -> list[tuple[str, float]]:
+        """Captions drawn at random, the same for the same seed, with their log-probabilities.
+
+        Args:
+            image: as in `caption`.
+            count: number of captions.
+            temperature: below 1 prefers likely words.
+            seed: of the random numbers.
+        """
+        generator = torch.Generator(self.device).manual_seed(seed)
+        images = self.read_images([image])
+        decoded = self.task.sample(self.model, images, count=count, temperature=temperature, generator=generator)
+        return self._ranked(decoded, 0)
+
+    def _describe(self, decoded: Decoded, captioned: Captioned, row: int) -> GeneratedCaption:
+        best = self._ranked(decoded, row)
+        words = tuple(self.task.inputs.words.decode(decoded.words[row, 0].tolist()))
+        return GeneratedCaption(best[0][0], words, best[0][1], captioned.image[row], tuple(best))
+
+    def _ranked(self, decoded: Decoded, row: int) -> list[tuple[str, float]]:
+        pairs = zip(decoded.words[row].tolist(), decoded.log_probabilities[row].tolist(), strict=True)
+        return [(self.task.text(ids), value) for ids, value in pairs if value > -torch.inf]

@@ -1,0 +1,84 @@
+"""What reports, the demo and the studio show of captioning."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from foveate.tasks.images import captioned_images
+from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, fraction
+
+if TYPE_CHECKING:
+    from foveate.tasks.captioning.data import CaptionExamples
+    from foveate.tasks.captioning.predictor import CaptionPredictor
+
+
+def draw_captions(
+    predictors: Mapping[str, CaptionPredictor], examples: CaptionExamples, count: int
+) -> Iterator[DrawnExample]:
+    """Draw the captions that each predictor writes for the same images, with one attention map per word.
+
+    Args:
+        predictors: by the names of their runs.
+        examples: of the split.
+        count: number of images.
+    """
+    from foveate.plot import strip
+
+    data = examples.data
+    for image in captioned_images(data)[:count]:
+        humans = "; ".join(caption.text for caption in data.captions_of(image.id)[:2])
+        for name, predictor in predictors.items():
+            found = predictor.caption(image.pixels())
+            if found.words and found.attention.grid is not None:
+                title = f"{name}: {found.text}"
+                figure = strip(image.pixels(), found.words, found.attention)
+                yield DrawnExample(title, f"human captions: {humans}", title, figure)
+
+
+def _commands(run: str) -> Sequence[tuple[str, str]]:
+    return (("caption your own image", f"foveate caption {shlex.quote(run)} image.jpg --plot words.png"),)
+
+
+PRESENTATION = Presentation(
+    headlines={
+        "cider-d": "CIDEr-D",
+        "bleu-4": "BLEU-4",
+        "rouge-l": "ROUGE-L",
+        "meteor": "METEOR",
+        "rep": "REP",
+        "js between words": "JS between words",
+        "zero area": "zero area",
+        "mentioned": "objects",
+        "words": "words",
+    },
+    measures={
+        "cider-d": Measure("CIDEr-D", "", "higher", 3),
+        **{f"bleu-{n}": fraction(f"BLEU-{n}", "higher") for n in (1, 2, 3, 4)},
+        "rouge-l": fraction("ROUGE-L", "higher"),
+        "meteor": fraction("METEOR", "higher"),
+        "spice": fraction("SPICE", "higher"),
+        "rep": Measure("repetition (REP)", "", "lower"),
+        "words": Measure("words per caption", digits=1),
+        "js between words": Measure("distance between the maps of successive words (JS)", "bits"),
+        "zero area": fraction("image that receives no attention"),
+        "mentioned": fraction("annotated objects that are mentioned", "higher"),
+    },
+    title="What they write",
+    about="The captions that each run writes for the same images, the first of the split, and where it looked for "
+    "every word.",
+    draw=draw_captions,
+    commands=_commands,
+)
+DEMO = Demo(
+    "captioning-lstm-scenes",
+    "scenes-captioning",
+    ("softmax", "sparsemax", "tvmax", "continuous-softmax", "multimodal"),
+    ("softmax", "tvmax"),
+)
+PAGE = Page(
+    "Caption",
+    "An image in words, and where the model looked for every word.",
+    "foveate.studio.caption_page:build",
+)

@@ -1,0 +1,180 @@
+"""Captioning: images to sentences, judged by human captions and by where the model looks for each word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from foveate.data.vocabulary import BOS, EOS, PAD, UNKNOWN
+from foveate.features import ImageFeatures
+from foveate.losses import word_cross_entropy
+from foveate.metrics import CaptionQuality, WordAttentionMetrics
+from foveate.models import Captioned, Captioner
+from foveate.models.decoding import Decoded
+from foveate.tasks.captioning.constraints import sample_one_word, word_resourcing, word_swapping
+from foveate.tasks.captioning.data import CaptionBatch, CaptionExample, CaptionExamples, collate
+from foveate.tasks.captioning.predictor import CaptionPredictor
+from foveate.tasks.captioning.report import DEMO, PAGE, PRESENTATION
+from foveate.tasks.captioning.settings import CaptioningSettings
+from foveate.tasks.images import encoder_input
+from foveate.tasks.inputs import CaptionedTask, CombinedMetrics
+from foveate.tasks.presentation import Demo, Page, Presentation
+from foveate.tasks.task import Loss
+
+# Tokens that are never generated.
+FORBIDDEN = (PAD, UNKNOWN, BOS)
+
+
+@dataclass(frozen=True)
+class CaptionPrediction:
+    """The captions of a batch of images.
+
+    Attributes:
+        captions: one text per image.
+        maps: (P, T, H, W) attention maps of the words; None for features without a grid.
+        mask: (P, T) True where there is a word.
+    """
+
+    captions: list[str]
+    maps: Tensor | None
+    mask: Tensor
+
+
+class CaptionMetrics(CombinedMetrics[CaptionPrediction, CaptionBatch]):
+    """Quality of the captions and attention; see `CaptionQuality` and `WordAttentionMetrics` for the names."""
+
+    def __init__(self, java: bool | None, spice: bool) -> None:
+        self.quality, self.attention = CaptionQuality(java, spice), WordAttentionMetrics()
+        super().__init__(quality=self.quality, attention=self.attention)
+
+    def update(self, prediction: CaptionPrediction, batch: CaptionBatch) -> None:
+        examples = batch.examples
+        references = [[caption.text for caption in example.captions] for example in examples]
+        objects = [example.objects for example in examples]
+        self.quality.update([example.id for example in examples], prediction.captions, references, objects)
+        if prediction.maps is not None:
+            self.attention.update(prediction.maps, prediction.mask)
+
+
+@dataclass(frozen=True)
+class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, CaptionBatch, CaptionPrediction]):
+    """Captioning with any attention and dataset of the settings.
+
+    Attributes:
+        settings: everything that can be chosen.
+        inputs: the tokens of captions and the origin of the features.
+        trained: a trained run is evaluated with METEOR and the tokenizer of the evaluation server if Java is installed;
+            evaluations during training do without, since they only choose among checkpoints.
+
+    >>> from foveate.models import LSTMCaptionerSettings
+    >>> from foveate.tasks.images import Conv
+    >>> settings = CaptioningSettings(model=LSTMCaptionerSettings(hidden=8), images=Conv((8, 8)), word_dim=8, limit=4)
+    >>> task = Captioning.from_data(settings, None)
+    >>> batch = task.collate([task.examples("train", None)[0]])
+    >>> task.run(task.build_model(), batch).image.map().shape[-2:]
+    torch.Size([28, 28])
+    """
+
+    Settings: ClassVar[type] = CaptioningSettings
+    objective: ClassVar[str] = "cider-d"
+    presentation: ClassVar[Presentation] = PRESENTATION
+    demo: ClassVar[Demo | None] = DEMO
+    page: ClassVar[Page | None] = PAGE
+
+    trained: bool = False
+
+    def build_model(self) -> Captioner:
+        """The network of the settings."""
+        chosen = self.settings
+        encoder = chosen.images.encoder(self.inputs.image_dim)
+        return chosen.model.build(len(self.inputs.words), chosen.word_dim, encoder, chosen.attention())
+
+    def initialise(self, model: Captioner) -> None:
+        """Load the image encoder of the settings."""
+        self.inputs.initialise(self.settings, model.image, None, None)
+
+    def examples(self, split: str, root: Path | None) -> CaptionExamples:
+        """The images of a split with their captions."""
+        source = self.settings.images.source(root, split, self.inputs.store)
+        return CaptionExamples(self.settings.read(split, root), source)
+
+    def collate(self, examples: Sequence[CaptionExample]) -> CaptionBatch:
+        """One batch."""
+        return collate(examples, self.inputs, self.settings.max_words)
+
+    def loss(self, model: Captioner, batch: CaptionBatch, step: int) -> Loss:
+        """The cross-entropy of the captions plus the constraints on attention, each with its weight."""
+        captioned, chosen = self.run(model, batch), self.settings
+        targets = batch.targets[batch.mask]
+        parts = {"words": word_cross_entropy(captioned.scores, targets)}
+        total = parts["words"]
+        if chosen.ccr.weight or chosen.ccs.weight:
+            sampled = sample_one_word(model, captioned, batch.tokens, batch.targets, batch.index)
+            for name, constraint in (("ccr", word_resourcing), ("ccs", word_swapping)):
+                setting = getattr(chosen, name)
+                # Zero until it starts, so that all batches have the same parts.
+                active = setting.active(step)
+                parts[name] = constraint(sampled, margin=setting.margin) if active else total.new_zeros(())
+                total = total + setting.weight * parts[name]
+        return Loss(total, len(targets), parts)
+
+    def run(self, model: Captioner, batch: CaptionBatch) -> Captioned:
+        """The output of the model for the captions of a batch; images are normalised first."""
+        images = encoder_input(model.image, batch.images)
+        captioned: Captioned = model(images, batch.tokens, batch.mask, batch.index)
+        return captioned
+
+    def write(self, model: Captioner, images: Tensor | ImageFeatures, **search: Any) -> tuple[Decoded, Captioned]:
+        """Captions of images, and the attention for each word of the best one.
+
+        Args:
+            model: the captioner.
+            images: of a batch.
+            search: options of `beam_search` that differ from the settings.
+        """
+        names = ("max_words", "beams", "length_penalty", "no_repeat")
+        options = {name: getattr(self.settings, name) for name in names}
+        ready = encoder_input(model.image, images)
+        found = model.caption(ready, bos=BOS, eos=EOS, forbidden=FORBIDDEN, **(options | search))
+        return found, self.read(model, ready, found.words[:, 0], found.mask[:, 0])
+
+    def sample(self, model: Captioner, images: Tensor | ImageFeatures, **options: Any) -> Decoded:
+        """Captions drawn at random; `options` as in `Captioner.sample`."""
+        ready = encoder_input(model.image, images)
+        return model.sample(ready, bos=BOS, eos=EOS, forbidden=FORBIDDEN, max_words=self.settings.max_words, **options)
+
+    @staticmethod
+    def read(model: Captioner, images: Tensor | ImageFeatures, words: Tensor, mask: Tensor) -> Captioned:
+        """The output of the model for captions (B, T) that it wrote itself: position t is how it came to word t."""
+        before = torch.cat([torch.full_like(words[:, :1], BOS), words[:, :-1]], 1)
+        captioned: Captioned = model(images, before, torch.cat([torch.ones_like(mask[:, :1]), mask[:, :-1]], 1))
+        return captioned
+
+    def predict(self, model: Captioner, batch: CaptionBatch) -> CaptionPrediction:
+        """The captions, and where the model looked for their words."""
+        found, captioned = self.write(model, batch.images)
+        words, mask, attended = found.words[:, 0], found.mask[:, 0], captioned.image
+        maps = None if attended.grid is None else attended.map().cpu()
+        return CaptionPrediction([self.text(row) for row in words.tolist()], maps, mask.cpu())
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Token ids as a sentence."""
+        return " ".join(self.inputs.words.decode(ids))
+
+    def metrics(self) -> CaptionMetrics:
+        """Quality of the captions and attention."""
+        return CaptionMetrics(None if self.trained else False, self.trained and self.settings.spice)
+
+    def result_rows(self, prediction: CaptionPrediction, batch: CaptionBatch) -> list[dict[str, Any]]:
+        """The rows of COCO's result file."""
+        pairs = zip(batch.examples, prediction.captions, strict=True)
+        return [{"image_id": example.id, "caption": caption} for example, caption in pairs]
+
+    def predictor(self, model: Captioner) -> CaptionPredictor:
+        """The model behind `caption(image)`."""
+        return CaptionPredictor(replace(self, trained=True), model)

@@ -1,0 +1,219 @@
+"""How a task reads images: through an encoder inside the model, from a feature store, or through a frozen encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
+from foveate.data.image_files import decode_image
+from foveate.data.samples import Dataset, Id, ImageRecord
+from foveate.encoders import ConvEncoder, ImageEncoder, Preprocess, StoredFeatures, encoder_of, pretrained_encoder
+from foveate.encoders.conv import load_scenes_weights
+from foveate.encoders.pretrained import describe_encoder
+from foveate.errors import DataError
+from foveate.features import ImageFeatures
+from foveate.models.answering import AnyImageEncoder
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+ImageSource: TypeAlias = Preprocess | FeatureStore | ImageEncoder
+ImageLike: TypeAlias = "str | Path | bytes | np.ndarray[Any, Any] | Tensor | Image.Image"
+
+# Decoded images, or features computed from them, are cached up to this many bytes, enough for all of Scenes.
+CACHE_BYTES = 400_000_000
+
+
+@dataclass(frozen=True)
+class Conv:
+    """Images through a small convolutional encoder inside the model; see `ConvEncoder`.
+
+    Attributes:
+        channels, blocks, size: as in `ConvEncoder`.
+        start: "scenes" starts from an encoder that recognises the shapes of Scenes (see `scenes_conv`), "random" at
+            random.
+        trained: train it with the model; otherwise its weights stay fixed.
+    """
+
+    reads_images: ClassVar[bool] = True
+
+    channels: tuple[int, ...] = (16, 32, 64, 96)
+    blocks: int = 1
+    size: int = 112
+    start: Literal["random", "scenes"] = "random"
+    trained: bool = True
+
+    def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
+        """No features are stored, so there is nothing to describe."""
+        return None, None
+
+    def source(self, root: Path | None, split: str, description: StoreDescription | None) -> ImageSource:
+        """The preprocessing of the encoder."""
+        return self.encoder(None).preprocess
+
+    def encoder(self, dim: int | None) -> ConvEncoder:
+        """The encoder inside the model."""
+        return ConvEncoder(self.channels, blocks=self.blocks, size=self.size).requires_grad_(self.trained)
+
+    def initialise(self, encoder: AnyImageEncoder) -> None:
+        """Load the weights that the encoder starts from."""
+        if self.start == "scenes" and isinstance(encoder, ConvEncoder):
+            load_scenes_weights(encoder)
+
+
+class _Features:
+    """What `Stored` and `Frozen` share: features come from outside the model, which only passes them on."""
+
+    def encoder(self, dim: int | None) -> AnyImageEncoder:
+        """The encoder inside the model, which returns its input."""
+        if dim is None:
+            raise DataError(
+                "images: expected the size of the features in vocabulary.json, got none; train the run again"
+            )
+        return StoredFeatures(dim)
+
+    def initialise(self, encoder: AnyImageEncoder) -> None:
+        """Nothing to load."""
+
+
+@dataclass(frozen=True)
+class Stored(_Features):
+    """Images as features of a store; `store` is a path, relative to the directory of the data.
+
+    A "{split}" in it stands for the name of the split, if each has its own store.
+    """
+
+    reads_images: ClassVar[bool] = False
+
+    store: str = "features.h5"
+
+    def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
+        """Size and origin of the features, from the store of the training split."""
+        store = self._open(root, "train")
+        return store.dim, store.description
+
+    def source(self, root: Path | None, split: str, description: StoreDescription | None) -> ImageSource:
+        """The store of a split."""
+        return self._open(root, split)
+
+    def _open(self, root: Path | None, split: str) -> FeatureStore:
+        path = Path(self.store.replace("{split}", split)).expanduser()
+        return FeatureStore(path if root is None else Path(root) / path)
+
+
+@dataclass(frozen=True)
+class Frozen(_Features):
+    """Images through a pretrained encoder that is not trained further; its features are cached in memory.
+
+    For small data, for which a store is not worthwhile. `encoder_name` is one that `foveate extract` takes.
+    """
+
+    reads_images: ClassVar[bool] = True
+
+    encoder_name: str = "efficientnet-lite0"
+
+    def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
+        """Size and origin of the features."""
+        encoder = pretrained_encoder(self.encoder_name)
+        return encoder.dim, describe_encoder(encoder)
+
+    def source(self, root: Path | None, split: str, description: StoreDescription | None) -> ImageSource:
+        """The encoder of the description."""
+        return pretrained_encoder(self.encoder_name) if description is None else encoder_of(description)
+
+
+Images: TypeAlias = Conv | Stored | Frozen
+
+
+class ImageReader:
+    """Reads the images of a split as a task needs them: pixels, or features from a store or an encoder.
+
+    Args:
+        source: preprocessing of pixels, a store of features, or an encoder that computes them. What is computed is
+            cached up to `CACHE_BYTES`.
+    """
+
+    def __init__(self, source: ImageSource) -> None:
+        self.source = source
+        self._cache: dict[Id, Tensor | FeatureRecord] = {}
+
+    def __call__(self, image: ImageRecord) -> Tensor | FeatureRecord:
+        """(3, h, w) uint8, or features."""
+        if isinstance(self.source, FeatureStore):
+            return self.source.get(image)
+        if image.id not in self._cache:
+            computed = self._compute(image, self.source)
+            size = computed.nbytes if isinstance(computed, Tensor) else computed.values.nbytes
+            if (len(self._cache) + 1) * size > CACHE_BYTES:
+                return computed
+            self._cache[image.id] = computed
+        return self._cache[image.id]
+
+    def fingerprint(self, data: Dataset) -> str:
+        """The fingerprint of the annotations, joined with that of the features if there are any."""
+        own = data.fingerprint()
+        if isinstance(self.source, FeatureStore):
+            return f"{own}-{self.source.fingerprint}"
+        return own if isinstance(self.source, Preprocess) else f"{own}-{self.source.weights()}"
+
+    @staticmethod
+    def _compute(image: ImageRecord, source: Preprocess | ImageEncoder) -> Tensor | FeatureRecord:
+        if isinstance(source, Preprocess):
+            return source.pixels(image.pixels())
+        features = source.encode([image.pixels()])
+        assert isinstance(features.grid, tuple)  # encoders of images return a grid
+        return FeatureRecord(str(image.id), features.values[0].half().cpu().numpy(), features.grid)
+
+
+def is_on_disk(image: ImageRecord) -> bool:
+    """True if the pixels of an image can be read: it is generated, or its file exists."""
+    return not isinstance(image.source, Path) or image.source.is_file()
+
+
+def captioned_images(data: Dataset) -> list[ImageRecord]:
+    """The images that have captions and whose pixels can be read, in order."""
+    return [image for image in data.images if data.captions_of(image.id) and is_on_disk(image)]
+
+
+def stack_images(images: Sequence[Tensor | FeatureRecord]) -> Tensor | ImageFeatures:
+    """What `ImageReader` returned for each image, as a batch."""
+    features = [image for image in images if isinstance(image, FeatureRecord)]
+    if features:
+        return stack_features(features)
+    return torch.stack([image for image in images if isinstance(image, Tensor)])
+
+
+def encoder_input(encoder: AnyImageEncoder, images: Tensor | ImageFeatures) -> Tensor | ImageFeatures:
+    """The input of a model's image encoder: pixels are normalised, features are passed on."""
+    if isinstance(images, Tensor) and isinstance(encoder, ImageEncoder):
+        return encoder.preprocess.normalise(images)
+    return images
+
+
+def to_pixels(image: ImageLike) -> np.ndarray[Any, Any]:
+    """An image in any form as (H, W, 3) uint8; DataError if it cannot be read.
+
+    >>> to_pixels(np.zeros((2, 3, 3), np.uint8)).shape, to_pixels(torch.zeros(3, 2, 3, dtype=torch.uint8)).shape
+    ((2, 3, 3), (2, 3, 3))
+    """
+    if isinstance(image, str | Path | bytes):
+        return decode_image(image)
+    if isinstance(image, Tensor):
+        plain = image.detach().cpu()
+        image = (plain.movedim(0, -1) if plain.ndim == 3 and len(plain) == 3 else plain).numpy()
+    if isinstance(image, np.ndarray):
+        return image
+    convert = getattr(image, "convert", None)
+    if convert is None:
+        raise DataError(
+            f"image: expected a path, bytes, an array, a tensor or a Pillow image, got {type(image).__name__}; "
+            "pass one image, or a list to the call that takes several"
+        )
+    return np.asarray(convert("RGB"))

@@ -1,0 +1,330 @@
+"""What all tasks share: the settings of data and attention, the vocabulary, and the origin of the features."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from foveate.attention import MECHANISMS
+from foveate.checks import check_number
+from foveate.data import DATASETS
+from foveate.data.feature_store import StoreDescription
+from foveate.data.samples import Dataset
+from foveate.data.vocabulary import PAD, Vocabulary
+from foveate.encoders import ImageEncoder, TextEncoder, encoder_of, word_vectors
+from foveate.errors import DataError, UnknownName
+from foveate.features import ImageFeatures
+from foveate.models.answering import AnyImageEncoder
+from foveate.ops.basis import GaussianBasis
+from foveate.registry import lookup
+from foveate.tasks.images import Conv, ImageLike, Images, to_pixels
+from foveate.tasks.task import Batch, Example, Metrics, Model, Prediction, Predictor, SettingsType, Task
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+ADVICE = "the file is damaged or was written by a newer foveate"
+Content = Literal["questions", "captions"]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A contrastive constraint on attention, CCR or CCS (Chen et al. 2021, eq. 6-9).
+
+    On the command line its own name stands for the weight: `ccr=1` is `ccr.weight=1`.
+
+    Attributes:
+        weight: of the constraint in the loss; 0 turns it off.
+        margin: by how much what is attended to must be more relevant.
+        after: training steps before it starts. A model that has not learnt where to look learns nothing from the
+            locations that it happens to attend to.
+    """
+
+    short: ClassVar[str] = "weight"
+
+    weight: float = 0.0
+    margin: float = 0.2
+    after: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "margin", "after"):
+            check_number("Constraint", name, getattr(self, name), least=0, advice="use zero or more")
+
+    def active(self, step: int) -> bool:
+        """True if the constraint contributes to the loss at this training step."""
+        return self.weight > 0 and step >= self.after
+
+
+# Names that fields had in older versions, for all tasks; see `TaskSettings.renamed`.
+RENAMED = {
+    "data": "dataset",
+    "ccr": "ccr.weight",
+    "ccs": "ccs.weight",
+    "ccr_margin": "ccr.margin",
+    "ccs_margin": "ccs.margin",
+}
+
+
+@dataclass(frozen=True)
+class TaskSettings(ABC):
+    """The settings that every task of images and text has.
+
+    Class attributes:
+        content: what the dataset must contain.
+        renamed: new paths of fields by the paths they had in older versions, so that old runs load.
+
+    Attributes:
+        dataset: a row of `DATASETS`.
+        train_split: split to train on; several are joined by a plus, such as "train+restval" of COCO.
+        images: how images become features.
+        mechanism, mechanism_options: attention over the image, a row of `MECHANISMS`. A basis is written as the
+            arguments of `GaussianBasis.grid`, for instance {"count": 49, "variance": 0.001}.
+        ccr, ccs: the contrastive constraints on attention.
+        limit: use only the first images of every split; None uses all.
+    """
+
+    content: ClassVar[Content]
+    renamed: ClassVar[Mapping[str, str]] = RENAMED
+
+    dataset: str = "scenes"
+    train_split: str = "train"
+    images: Images = field(default_factory=Conv)
+    mechanism: str = "softmax"
+    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
+    ccr: Constraint = field(default_factory=Constraint)
+    ccs: Constraint = field(default_factory=Constraint)
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        lookup("mechanism", self.mechanism, MECHANISMS)
+        lookup("dataset", self.dataset, DATASETS)
+        known = [name for name, source in DATASETS.items() if self.content in source.contents]
+        if self.dataset not in known:
+            raise UnknownName(f"dataset with {self.content}", self.dataset, known)
+
+    def attention(self) -> nn.Module:
+        """The mechanism with its options.
+
+        >>> from foveate.tasks.vqa.settings import VQASettings
+        >>> options = {"basis": {"count": 49, "variance": 0.001}}
+        >>> VQASettings(mechanism="continuous-softmax", mechanism_options=options).attention().basis.centres.shape
+        torch.Size([49, 2])
+        """
+        basis = self.mechanism_options.get("basis")
+        built = {"basis": GaussianBasis.grid(**basis)} if isinstance(basis, Mapping) else {}
+        return MECHANISMS[self.mechanism].build(**{**self.mechanism_options, **built})
+
+    def read(self, split: str, root: Path | None) -> Dataset:
+        """A split of the dataset, "train" being `train_split`; DataError if it has none of what the task needs.
+
+        Args:
+            split: name of the split.
+            root: directory of published data; None for embedded data.
+        """
+        name = self.train_split if split == "train" else split
+        source = lookup("dataset", self.dataset, DATASETS)
+        data = source.read(root, name, count=self.limit, need_images=self.images.reads_images)
+        if not getattr(data, self.content):
+            raise DataError(
+                f"{self.dataset}: expected {self.content} in the split {name}, got none; check --data and the split"
+            )
+        return data
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a task has learnt from its training data besides weights, kept in `vocabulary.json` of a run.
+
+    Attributes:
+        words: the tokens that the model knows.
+        image_dim: size of the image features; None if the model reads images.
+        store: what made the features, so that new images are encoded the same way.
+    """
+
+    words: Vocabulary
+    image_dim: int | None = None
+    store: StoreDescription | None = None
+
+    @classmethod
+    def from_data(
+        cls, settings: TaskSettings, root: Path | None, sentences: Iterable[Sequence[str]], min_count: int = 1
+    ) -> Inputs:
+        """The tokens of the training sentences, and what the settings say about the features."""
+        return cls(Vocabulary.from_tokens(sentences, min_count), *settings.images.describe(root))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], others: Sequence[str] = ()) -> Inputs:
+        """The inputs of a run; the inverse of `to_json`.
+
+        Args:
+            data: entries of `vocabulary.json`.
+            others: entries that belong to the task.
+
+        Raises DataError for an entry that is missing or unknown, so that a damaged name is noticed.
+        """
+        expected = {"words", "image_dim", "store", *others}
+        if set(data) != expected:
+            wrong = ", ".join(sorted(map(str, set(data) ^ expected)))
+            raise DataError(
+                f"vocabulary: expected {', '.join(sorted(expected))}, got a difference in {wrong}; {ADVICE}"
+            )
+        store = data["store"]
+        words = Vocabulary.from_json(data["words"])
+        return cls(words, data["image_dim"], None if store is None else StoreDescription(**store))
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON."""
+        store = None if self.store is None else dict(vars(self.store))
+        return {"words": self.words.to_json(), "image_dim": self.image_dim, "store": store}
+
+    def encode(
+        self, sentences: Sequence[Sequence[str]], max_tokens: int, *, bos_eos: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Token ids (B, T) of sentences, and (B, T) True where there is a token.
+
+        Args:
+            sentences: the tokens of each.
+            max_tokens: truncate sentences to this many tokens, not counting bos and eos.
+            bos_eos: put bos and eos around each sentence.
+
+        >>> inputs = Inputs(Vocabulary.from_tokens([["a", "dog"]]))
+        >>> inputs.encode([["a", "dog"], ["a"]], 14)[0].tolist()
+        [[4, 5], [4, 0]]
+        """
+        return pad_tokens(
+            [self.words.encode(one, bos=bos_eos, eos=bos_eos, max_tokens=max_tokens) for one in sentences]
+        )
+
+    def unknown(self, tokens: Iterable[str]) -> tuple[str, ...]:
+        """The tokens that the model does not know, each once."""
+        return tuple(dict.fromkeys(token for token in tokens if token not in self.words))
+
+    def initialise(
+        self, settings: TaskSettings, image: AnyImageEncoder, text: TextEncoder | None, source: str | None
+    ) -> None:
+        """Load the weights of the image encoder and the word vectors that do not start at random.
+
+        Args:
+            settings: of the task.
+            image: encoder of the model.
+            text: encoder whose word vectors are replaced; None for a model without pretrained word vectors.
+            source: "glove" or a text file of word vectors; None leaves them random.
+        """
+        settings.images.initialise(image)
+        if source is None or text is None:
+            return
+        vectors, weight = word_vectors(self.words.words, source).vectors, text.words.weight
+        if vectors.shape != weight.shape:
+            raise DataError(
+                f"words: expected word vectors of {weight.shape[1]} dimensions, got {vectors.shape[1]} from {source}; "
+                f"set word_dim={vectors.shape[1]}"
+            )
+        with torch.no_grad():
+            weight.copy_(vectors)
+
+
+class MetricPart(Protocol):
+    """What accumulates one group of metrics; see `Metrics`."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def merge(self, state: Mapping[str, Any]) -> None: ...
+
+    def compute(self) -> dict[str, float]: ...
+
+
+class CombinedMetrics(Metrics[Prediction, Batch]):
+    """Metrics that consist of several groups, by name; a subclass implements `update`."""
+
+    def __init__(self, **parts: MetricPart) -> None:
+        self.parts = parts
+
+    def state(self) -> dict[str, Any]:
+        return {name: part.state() for name, part in self.parts.items()}
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        for name, part in self.parts.items():
+            part.merge(state[name])
+
+    def compute(self) -> dict[str, float]:
+        return {name: value for part in self.parts.values() for name, value in part.compute().items()}
+
+
+@dataclass(frozen=True)
+class ImageTextTask(Task[SettingsType, Model, Example, Batch, Prediction]):
+    """A task of images and text, whose vocabulary is its `Inputs`.
+
+    Attributes:
+        settings: everything that can be chosen.
+        inputs: the tokens of the text and the origin of the features.
+    """
+
+    settings: SettingsType
+    inputs: Inputs
+
+    @classmethod
+    def from_vocabulary(cls, settings: SettingsType, vocabulary: Mapping[str, Any]) -> Self:
+        """The task of a run."""
+        return cls(settings, Inputs.from_json(vocabulary))
+
+    def vocabulary(self) -> dict[str, Any]:
+        """Tokens and the origin of the features."""
+        return self.inputs.to_json()
+
+
+@dataclass(frozen=True)
+class CaptionedTask(ImageTextTask[SettingsType, Model, Example, Batch, Prediction]):
+    """A task whose text are captions; its settings have a `min_count` of their tokens."""
+
+    @classmethod
+    def from_data(cls, settings: Any, root: Path | None) -> Self:
+        """The task with the tokens of the training split."""
+        sentences = (caption.tokens for caption in settings.read("train", root).captions)
+        return cls(settings, Inputs.from_data(settings, root, sentences, settings.min_count))
+
+
+ImageTask = TypeVar("ImageTask", bound=ImageTextTask[Any, Any, Any, Any, Any])
+
+
+@dataclass(frozen=True)
+class ImagePredictor(Predictor[ImageTask, Model]):
+    """A trained model that reads images in any form."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next(iter(self.model.parameters()), torch.empty(0)).device
+
+    def read_images(self, images: Sequence[ImageLike]) -> Tensor | ImageFeatures:
+        """A batch of images: pixels, or features from the encoder that made the store, on the model's device."""
+        pixels = [to_pixels(image) for image in images]
+        if self._feature_encoder is not None:
+            return self._feature_encoder.encode(pixels).to(self.device)
+        encoder = self.model.image
+        assert isinstance(encoder, ImageEncoder)  # a model without a store reads images itself
+        return torch.stack([encoder.preprocess.pixels(array) for array in pixels]).to(self.device)
+
+    @cached_property
+    def _feature_encoder(self) -> ImageEncoder | None:
+        store = self.task.inputs.store
+        return None if store is None else encoder_of(store).to(self.device)
+
+
+def pad_tokens(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Token ids as (B, T), and (B, T) True where there is a token; T is the longest row, at least one.
+
+    >>> tokens, mask = pad_tokens([[4, 5], [4]])
+    >>> tokens.tolist(), mask.tolist()
+    ([[4, 5], [4, 0]], [[True, True], [True, False]])
+    """
+    T = max([1, *map(len, rows)])
+    tokens = torch.tensor([[*row, *[PAD] * (T - len(row))] for row in rows])
+    lengths = torch.tensor([len(row) for row in rows])
+    return tokens, torch.arange(T)[None] < lengths[:, None]

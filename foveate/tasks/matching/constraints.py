@@ -1,0 +1,124 @@
+"""The constraints on attention for matching: which pairs, groups and swaps the losses receive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from foveate.data.vocabulary import SPECIAL
+from foveate.losses import choose_swaps, content_resourcing, content_swapping
+from foveate.losses.contrastive import Aggregate, cosine
+from foveate.models import CrossAttended
+
+Encode: TypeAlias = Callable[[Tensor], Tensor]
+
+
+def resourcing(attention: Sequence[CrossAttended], aggregate: Aggregate, margin: float) -> Tensor:
+    """CCR of matching pairs, summed over pairs and directions; see `content_resourcing`."""
+    losses = [
+        content_resourcing(
+            cross.queries.values,
+            cross.keys.values,
+            cross.scores,
+            cross.attended,
+            margin=margin,
+            mask=cross.keys.mask,
+            query_mask=cross.queries.mask,
+            aggregate=aggregate,
+        )
+        for cross in attention
+    ]
+    return torch.stack(losses).sum()
+
+
+def swapping(
+    attention: Sequence[CrossAttended],
+    encode: Encode,
+    tokens: Tensor,
+    owner: Tensor,
+    margin: float,
+    *,
+    original: Tensor | None = None,
+) -> Tensor:
+    """CCS of matching pairs, one sampled word per pair; see `content_swapping`.
+
+    A word of each caption is sampled in proportion to its idf: "there" and "is" have nothing in the image to attend to.
+    It is replaced by the most different word that was sampled for another image and that no caption of its own image
+    in the batch contains. The caption is encoded as it is and with the replacement, both without dropout: the rest of
+    the sentence is the same, so that only the word itself can make a difference.
+
+    If words attend, the context of the sampled word must be more relevant to it than to the replacement. If locations
+    attend, the location with the largest weight on the sampled word must find its context more relevant than the same
+    context with the replacement: a sentence can be changed, an image cannot.
+
+    Args:
+        attention: cross attention of P pairs.
+        encode: maps (P, T) token ids to their states (P, T, D), deterministically.
+        tokens: (P, T) token ids as they were encoded; special tokens are not sampled.
+        owner: (P,) the image of each caption.
+        margin: γ₃.
+        original: (P, T) token ids before word dropout; None if there was none.
+
+    Reference: Chen et al. 2021, eq. 8 and §4.1.
+    """
+    rows, drawn, some = sample_places(idf(tokens).where(tokens >= len(SPECIAL), 0))
+    texts = attention[0].queries if attention[0].queries_are_words else attention[0].keys
+    words, states = tokens[rows, drawn], texts.values[rows, drawn]
+    swaps = choose_swaps(states[some], words[some], owner[some], (tokens if original is None else original)[some])
+    changed = tokens.clone()
+    changed[rows[some], drawn[some]] = words[some][swaps.index]
+    pair = Pair(encode(tokens)[rows, drawn], encode(changed)[rows, drawn])
+    found = some.clone()
+    found[some] = swaps.found
+    losses = [
+        (_by_words if cross.queries_are_words else _by_locations)(cross, drawn, pair, found, margin)
+        for cross in attention
+    ]
+    return torch.stack(losses).sum()
+
+
+class Pair(NamedTuple):
+    """The states (P, D) of the sampled words, and of their replacements."""
+
+    own: Tensor
+    other: Tensor
+
+
+def idf(tokens: Tensor) -> Tensor:
+    """(P, T) inverse document frequency of each token among P captions: log(P / captions that contain it).
+
+    >>> idf(torch.tensor([[4, 7, 7], [4, 8, 9]])).exp().tolist()
+    [[1.0, 2.0, 2.0], [1.0, 2.0, 2.0]]
+    """
+    size = int(tokens.max()) + 1
+    rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+    captions = torch.bincount((rows * size + tokens).unique() % size, minlength=size)
+    return (len(tokens) / captions[tokens]).log()
+
+
+def _by_words(cross: CrossAttended, drawn: Tensor, pair: Pair, found: Tensor, margin: float) -> Tensor:
+    rows = torch.arange(len(drawn), device=drawn.device)
+    read = (cross.weights[rows, drawn][:, None] @ cross.keys.values)[:, 0]
+    return content_swapping(cosine(pair.own, read), cosine(pair.other, read), found, margin=margin)
+
+
+def _by_locations(cross: CrossAttended, drawn: Tensor, pair: Pair, found: Tensor, margin: float) -> Tensor:
+    rows = torch.arange(len(drawn), device=drawn.device)
+    place = cross.weights.detach()[rows, :, drawn].where(cross.queries.full_mask(), -1.0).argmax(-1)
+    location, weights = cross.queries.values[rows, place], cross.weights[rows, place]
+    read = (weights[:, None] @ cross.keys.values)[:, 0]
+    weight = weights[rows, drawn]
+    changed = read + weight[:, None] * (pair.other - pair.own)
+    own, swapped = cosine(location, read), cosine(location, changed)
+    return content_swapping(own, swapped, found & (weight > 0), margin=margin)
+
+
+def sample_places(weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sample one position per row of weights (P, Q): rows, positions, and (P,) True where any weight is above zero."""
+    rows = torch.arange(len(weights), device=weights.device)
+    # The smallest of exponential variables with these rates is at each position with probability in proportion to it.
+    waits = torch.empty_like(weights).exponential_() / weights
+    return rows, waits.argmin(-1), (weights > 0).any(-1)

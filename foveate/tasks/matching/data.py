@@ -1,0 +1,99 @@
+"""Images with their captions as examples and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foveate.data.feature_store import FeatureRecord
+from foveate.data.samples import Caption, Dataset, Id
+from foveate.data.vocabulary import SPECIAL, UNKNOWN
+from foveate.features import ImageFeatures
+from foveate.tasks.images import ImageReader, ImageSource, stack_images
+from foveate.tasks.inputs import Inputs
+
+
+@dataclass(frozen=True)
+class MatchingExample:
+    """An image with one or several of its captions.
+
+    Attributes:
+        id: of the image.
+        image: (3, h, w) uint8, or its features.
+        captions: of it.
+    """
+
+    id: Id
+    image: Tensor | FeatureRecord
+    captions: tuple[Caption, ...]
+
+
+@dataclass(frozen=True)
+class MatchingBatch:
+    """C captions of I images, every image once.
+
+    Attributes:
+        images: (I, 3, h, w) uint8, or features.
+        owner: (C,) the image of each caption.
+        tokens, mask: (C, T) token ids, and True where there is a token.
+        captions: as they were written.
+    """
+
+    images: Tensor | ImageFeatures
+    owner: Tensor
+    tokens: Tensor
+    mask: Tensor
+    captions: list[Caption]
+
+
+class CaptionPairs:
+    """The images of a split with their captions, by position; see `MatchingExample`.
+
+    Args:
+        data: the split.
+        source: where images come from, see `ImageReader`.
+        each: captions per example, in their order; None puts all captions of an image into one example.
+    """
+
+    def __init__(self, data: Dataset, source: ImageSource, *, each: int | None) -> None:
+        self.data, self.images = data, ImageReader(source)
+        self.rows = [
+            own[start : start + (each or len(own))]
+            for own in (data.captions_of(image.id) for image in data.images)
+            for start in range(0, len(own), each or max(1, len(own)))
+        ]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> MatchingExample:
+        captions = self.rows[number]
+        image = self.data.image(captions[0])
+        return MatchingExample(image.id, self.images(image), captions)
+
+    def fingerprint(self) -> str:
+        """See `ImageReader.fingerprint`."""
+        return self.images.fingerprint(self.data)
+
+
+def collate(examples: Sequence[MatchingExample], inputs: Inputs, max_words: int, *, bos_eos: bool) -> MatchingBatch:
+    """One batch of examples; see `MatchingBatch`."""
+    images = {example.id: example.image for example in examples}
+    places = {identity: place for place, identity in enumerate(images)}
+    captions = [caption for example in examples for caption in example.captions]
+    owner = torch.tensor([places[caption.image_id] for caption in captions])
+    tokens, mask = inputs.encode([caption.tokens for caption in captions], max_words, bos_eos=bos_eos)
+    return MatchingBatch(stack_images(list(images.values())), owner, tokens, mask, captions)
+
+
+def drop_words(tokens: Tensor, probability: float) -> Tensor:
+    """Word dropout: each token becomes the unknown token with some probability; special tokens stay.
+
+    >>> drop_words(torch.tensor([[2, 4, 5, 3, 0]]), 1.0).tolist()
+    [[2, 1, 1, 3, 0]]
+    """
+    drawn = torch.rand(tokens.shape, device=tokens.device) < probability
+    return tokens.masked_fill(drawn & (tokens >= len(SPECIAL)), UNKNOWN)

@@ -1,0 +1,105 @@
+"""A trained model that scores how well images and sentences match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from foveate.attention import Attended
+from foveate.data.vocabulary import tokenize
+from foveate.errors import DataError
+from foveate.models import Fragments, MatchingModel, Scorer
+from foveate.models.fragments import join_fragments
+from foveate.tasks.images import ImageLike, encoder_input
+from foveate.tasks.inputs import ImagePredictor
+
+if TYPE_CHECKING:
+    from foveate.tasks.matching.task import Matching  # noqa: F401  (the type argument of the base class)
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class WordAttention:
+    """Where the words of one sentence look in one image.
+
+    Attributes:
+        words: of the sentence.
+        attention: over the image, of batch size one with one query per word: `attention.map(H, W)[0, t]` is where
+            word t looks.
+    """
+
+    words: tuple[str, ...]
+    attention: Attended
+
+
+@dataclass(frozen=True)
+class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
+    """Scores images with sentences: `fv.load(run).match(images, texts)`."""
+
+    def match(
+        self, images: ImageLike | Sequence[ImageLike] | Fragments, texts: str | Sequence[str] | Fragments
+    ) -> Tensor:
+        """Scores (I, C) of every image with every sentence; a higher score is a better match.
+
+        Args:
+            images: one image or several, or the output of `embed_image`.
+            texts: one sentence or several, or the output of `embed_text`.
+
+        Raises DataError for a sentence without words and for an image that cannot be read.
+        """
+        locations = images if isinstance(images, Fragments) else self.embed_image(images)
+        words = texts if isinstance(texts, Fragments) else self.embed_text(texts)
+        with torch.no_grad():
+            scores: Tensor = self.model.scorer(locations, words)
+        return scores
+
+    def embed_image(self, images: ImageLike | Sequence[ImageLike], *, batch_size: int = 32) -> Fragments:
+        """Images in the common space: values (I, N, D); N is 1 if an image is one vector."""
+        several: list[ImageLike] = [*images] if isinstance(images, list | tuple) else [cast(ImageLike, images)]
+        return self._batched(several, self._embed_images, batch_size)
+
+    def embed_text(self, texts: str | Sequence[str], *, batch_size: int = 256) -> Fragments:
+        """Sentences in the common space: values (C, T, D); T is 1 if a sentence is one vector."""
+        several = [texts] if isinstance(texts, str) else list(texts)
+        for text in several:
+            if not tokenize(text):
+                raise DataError(f"match: expected a sentence, got {text!r}; write at least one word")
+        return self._batched(several, self._embed_texts, batch_size)
+
+    def look(self, image: ImageLike, text: str) -> WordAttention:
+        """Where the words of a sentence look in an image; raises ValueError for a model whose words do not attend."""
+        scorer, settings = self.model.scorer, self.task.settings
+        if not isinstance(scorer, Scorer):
+            raise ValueError(
+                "look: expected a model with cross attention (SCAN, BFAN), got one vector per image; use match"
+            )
+        with torch.no_grad():
+            attended = scorer.look(self.embed_image([image]), self.embed_text([text]))
+        words = tokenize(text)[: settings.max_words]
+        start = int(settings.model.uses_bos_eos)
+        inner = slice(start, start + len(words))
+        weights, context = attended.weights[:, inner], attended.context[:, inner]
+        return WordAttention(words, replace(attended, weights=weights, context=context))
+
+    def unknown(self, text: str) -> tuple[str, ...]:
+        """Words of a sentence that the model does not know."""
+        return self.task.inputs.unknown(tokenize(text))
+
+    def _embed_images(self, images: Sequence[ImageLike]) -> Fragments:
+        return self.model.embed_image(encoder_input(self.model.image, self.read_images(images)))
+
+    def _embed_texts(self, texts: Sequence[str]) -> Fragments:
+        settings, sentences = self.task.settings, [tokenize(text) for text in texts]
+        tokens, mask = self.task.inputs.encode(sentences, settings.max_words, bos_eos=settings.model.uses_bos_eos)
+        return self.model.embed_text(tokens.to(self.device), mask.to(self.device))
+
+    def _batched(self, items: list[Item], embed: Callable[[list[Item]], Fragments], size: int) -> Fragments:
+        if not items:
+            raise DataError("match: expected at least one image and one sentence, got none; pass some")
+        with torch.no_grad():
+            return join_fragments([embed(items[start : start + size]) for start in range(0, len(items), size)])

@@ -1,0 +1,90 @@
+"""What reports, the demo and the studio show of matching."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from foveate.models import Scorer
+from foveate.tasks.images import captioned_images
+from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, fraction
+
+if TYPE_CHECKING:
+    from foveate.tasks.matching.data import CaptionPairs
+    from foveate.tasks.matching.predictor import MatchingPredictor
+
+
+def draw_words(
+    predictors: Mapping[str, MatchingPredictor], examples: CaptionPairs, count: int
+) -> Iterator[DrawnExample]:
+    """Draw where the words of the same captions look with each predictor, with one attention map per word.
+
+    Models whose words do not attend to the image are skipped.
+
+    The arguments are those of `Presentation.draw`.
+    """
+    from foveate.plot import strip
+
+    data = examples.data
+    for image in captioned_images(data)[:count]:
+        text = data.captions_of(image.id)[0].text
+        for name, predictor in predictors.items():
+            if not isinstance(predictor.model.scorer, Scorer):
+                continue
+            found = predictor.look(image.pixels(), text)
+            if found.attention.grid is not None:
+                score = float(predictor.match([image.pixels()], [text]))
+                figure = strip(image.pixels(), found.words, found.attention)
+                yield DrawnExample(text, f"{name}, score {score:.2f}", f"{name}: {text}", figure)
+
+
+def _commands(run: str) -> Sequence[tuple[str, str]]:
+    path = shlex.quote(run)
+    return (
+        ("embed a directory of images", f"foveate index {path} IMAGES images.index"),
+        ("search it by a sentence", 'foveate search images.index "a red circle"'),
+    )
+
+
+def _recall(label: str) -> Measure:
+    return Measure(label, "%", "higher", 1)
+
+
+PRESENTATION = Presentation(
+    headlines={
+        "rsum": "rsum",
+        "i2t_r1": "i2t R@1",
+        "i2t_r5": "i2t R@5",
+        "i2t_r10": "i2t R@10",
+        "t2i_r1": "t2i R@1",
+        "t2i_r5": "t2i R@5",
+        "t2i_r10": "t2i R@10",
+        "attention_precision": "precision",
+        "attention_recall": "recall",
+        "attention_f1": "F1",
+    },
+    measures={
+        "rsum": Measure("sum of the six recalls", "", "higher", 1),
+        **{f"i2t_r{k}": _recall(f"a caption of the image among the first {k}") for k in (1, 5, 10)},
+        **{f"t2i_r{k}": _recall(f"the image of a caption among the first {k}") for k in (1, 5, 10)},
+        "attention_precision": fraction("attended locations that belong to the named object", "higher"),
+        "attention_recall": fraction("locations of the named object that are attended to", "higher"),
+        "attention_f1": fraction("both (F1)", "higher"),
+    },
+    title="Where words look",
+    about="The first caption of the same images, the first of the split, and where each of its words looks.",
+    draw=draw_words,
+    commands=_commands,
+)
+DEMO = Demo(
+    "matching-scan-scenes",
+    "scenes-matching",
+    ("softmax", "sparsemax", "entmax", "tvmax"),
+    ("softmax", "sparsemax"),
+)
+PAGE = Page(
+    "Search",
+    "Images that a text describes, with attention maps; captions that fit an image.",
+    "foveate.studio.search_page:build",
+)

@@ -1,0 +1,117 @@
+"""Retrieval of images and captions over a whole split, and whether words attend to what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from foveate.data.samples import Caption
+from foveate.metrics import GroundingMetrics, retrieval_metrics
+from foveate.metrics.grounding import AttendedRule, Locations
+from foveate.models import Fragments
+from foveate.models.fragments import join_fragments
+from foveate.tasks.matching.data import MatchingBatch
+from foveate.tasks.task import Metrics
+
+
+@dataclass(frozen=True)
+class MatchingPrediction:
+    """The embeddings of a batch.
+
+    Attributes:
+        images, texts: the fragments of I images and C captions.
+        attended: (C, T, N) True where a word of a caption attends to a location of its own image; None if the words of
+            the model do not attend.
+        locations: per image the grid, or the boxes of its regions.
+    """
+
+    images: Fragments
+    texts: Fragments
+    attended: Tensor | None
+    locations: Sequence[Locations | None]
+
+
+class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
+    """Recalls and ranks over the split, see `retrieval_metrics`, and attention to boxes, see `GroundingMetrics`.
+
+    Args:
+        scorer: scores fragments; it has no weights.
+        rule: which locations count as attended to, see `GroundingMetrics`; None if words do not attend.
+        folds: see `retrieval_metrics`.
+        bos_eos: captions are read with bos and eos around them.
+    """
+
+    def __init__(self, scorer: nn.Module, rule: AttendedRule | None, *, folds: int, bos_eos: bool) -> None:
+        self.scorer, self.folds, self.first = scorer, folds, int(bos_eos)
+        self.grounding = GroundingMetrics(rule or "above-uniform")
+        self.batches: list[dict[str, Any]] = []
+
+    def update(self, prediction: MatchingPrediction, batch: MatchingBatch) -> None:
+        images, texts = prediction.images, prediction.texts
+        self.batches.append(
+            {
+                "images": images.values.cpu(),
+                "image_mask": None if images.mask is None else images.mask.cpu(),
+                "grid": images.grid.cpu() if isinstance(images.grid, Tensor) else images.grid,
+                **_pack(texts),
+                "owner": batch.owner.cpu(),
+            }
+        )
+        if prediction.attended is not None:
+            read = (batch.mask.sum(-1) - 2 * self.first).tolist()  # bos and eos
+            places = [prediction.locations[i] for i in batch.owner]
+            self._ground(prediction.attended.cpu(), read, batch.captions, places)
+
+    def _ground(
+        self,
+        attended: Tensor,
+        read: Sequence[int],
+        captions: Sequence[Caption],
+        places: Sequence[Locations | None],
+    ) -> None:
+        for own, words, caption, locations in zip(attended, read, captions, places, strict=True):
+            if locations is not None and any(phrase.boxes for phrase in caption.phrases):
+                N = len(locations) if isinstance(locations, Tensor) else locations[0] * locations[1]
+                self.grounding.update(own[self.first : self.first + words, :N], caption.phrases, locations)
+
+    def state(self) -> dict[str, Any]:
+        return {"batches": self.batches, "grounding": self.grounding.state()}
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        self.batches += state["batches"]
+        self.grounding.merge(state["grounding"])
+
+    def compute(self) -> dict[str, float]:
+        if not self.batches:
+            return {}
+        images = join_fragments(
+            [Fragments(batch["images"], batch["image_mask"], batch["grid"]) for batch in self.batches]
+        )
+        counts = torch.tensor([0, *(len(batch["images"]) for batch in self.batches)]).cumsum(0)
+        owner = torch.cat([batch["owner"] + start for batch, start in zip(self.batches, counts, strict=False)])
+
+        def score(rows: slice) -> Tensor:
+            part = images[rows]
+            with torch.no_grad():
+                return torch.cat([self.scorer(part, _unpack(batch)) for batch in self.batches], 1)
+
+        found = retrieval_metrics(score, owner, len(images), folds=self.folds)
+        return found | self.grounding.compute()
+
+
+def _pack(texts: Fragments) -> dict[str, Tensor]:
+    """The words of all captions along one axis, without padding, and the length of each caption."""
+    C, T, _ = texts.values.shape
+    mask = torch.ones(C, T, dtype=torch.bool, device=texts.values.device) if texts.mask is None else texts.mask
+    return {"words": texts.values[mask].cpu(), "lengths": mask.sum(-1).cpu()}
+
+
+def _unpack(batch: Mapping[str, Any]) -> Fragments:
+    lengths = batch["lengths"]
+    values = pad_sequence(list(batch["words"].split(lengths.tolist())), batch_first=True)
+    return Fragments(values, torch.arange(values.shape[1]) < lengths[:, None])

@@ -1,0 +1,116 @@
+"""Everything about matching images with sentences that can be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from foveate.attention import MECHANISMS
+from foveate.checks import check_number
+from foveate.losses.ranking import NEGATIVES, Negatives
+from foveate.models import MatchingModelSettings, SCANSettings
+from foveate.registry import lookup
+from foveate.tasks.inputs import RENAMED, Content, TaskSettings
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The ranking loss; see `ranking_hinge`.
+
+    Attributes:
+        margin: by how much an image and its caption must score higher than other pairs.
+        negatives: "hardest", "random", "all" or "soft".
+        softness: of the soft negatives.
+        warmup_steps, warmup_negatives: number of steps at the start of training that use other negatives, and which,
+            since the hardest negatives alone teach little to an untrained model. The loss with "all" is tens of times
+            that with the hardest, so that the steps of Adam stay small long after it; with "soft" it has the same size.
+    """
+
+    margin: float = 0.2
+    negatives: Negatives = "hardest"
+    softness: float = 0.05
+    warmup_steps: int = 0
+    warmup_negatives: Negatives = "all"
+
+    def __post_init__(self) -> None:
+        for negatives in (self.negatives, self.warmup_negatives):
+            lookup("negatives", negatives, NEGATIVES)
+        for name in ("margin", "warmup_steps"):
+            check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
+        check_number("matching", "softness", self.softness, above=0, advice="0.05 is a good start for cosines")
+
+    def negatives_at(self, step: int) -> Negatives:
+        """The negatives of a training step."""
+        return self.warmup_negatives if step < self.warmup_steps else self.negatives
+
+
+@dataclass(frozen=True)
+class MatchingSettings(TaskSettings):
+    """Settings of matching, besides those of `TaskSettings`.
+
+    Attributes:
+        model: a row of `MODELS` that matches images with sentences, with its sizes.
+        ranking: the ranking loss.
+        word_dim: size of a word vector.
+        words: source of the word vectors: "glove" or a text file; None starts at random.
+        word_std: standard deviation of word vectors that start at random.
+        min_count: a word must occur at least this often in the training captions to be known.
+        max_words: captions are truncated to this many words.
+        word_dropout: in training, each word is replaced by the unknown token with this probability.
+        captions_per_example: in training, this many captions form an example with their image, so that it is encoded
+            once for them; an image with more captions forms several examples.
+        folds: of an evaluation; 5 reports the 1K numbers of COCO beside the 5K ones.
+
+    The constraints need a model with cross attention, SCAN or BFAN.
+
+    >>> Ranking(negatives="hard")
+    Traceback (most recent call last):
+    foveate.errors.UnknownName: negatives: expected a known name, got 'hard'; did you mean 'hardest'?
+    """
+
+    content: ClassVar[Content] = "captions"
+    renamed: ClassVar[Mapping[str, str]] = {
+        **RENAMED,
+        **{name: f"ranking.{name}" for name in ("margin", "negatives", "softness")},
+        "easy_batches": "ranking.warmup_steps",
+        "easy": "ranking.warmup_negatives",
+        "ccr_after": "ccr.after",
+        "ccs_after": "ccs.after",
+        "forget": "word_dropout",
+        "captions_each": "captions_per_example",
+    }
+
+    model: MatchingModelSettings = field(default_factory=SCANSettings)
+    ranking: Ranking = field(default_factory=Ranking)
+    word_dim: int = 300
+    words: str | None = None
+    word_std: float = 1.0
+    min_count: int = 4
+    max_words: int = 50
+    word_dropout: float = 0.0
+    captions_per_example: int = 1
+    folds: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("word_std", "word_dropout"):
+            check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
+        if self.word_dropout > 1:
+            raise ValueError(f"matching: expected word_dropout <= 1, got {self.word_dropout:g}; pass a probability")
+        for name in ("max_words", "captions_per_example", "folds", "min_count"):
+            check_number("matching", name, getattr(self, name), least=1, advice="use at least one")
+        if self.model.cross_attention:
+            self._check_mechanism()
+        elif self.ccr.weight or self.ccs.weight:
+            raise ValueError(
+                f"matching: expected ccr=0 and ccs=0 for a model without cross attention, got {self.ccr.weight:g} and "
+                f"{self.ccs.weight:g}; use model=scan or model=bfan"
+            )
+
+    def _check_mechanism(self) -> None:
+        if MECHANISMS[self.mechanism].continuous:
+            raise ValueError(
+                f"matching: expected a mechanism with discrete weights, got {self.mechanism!r}; "
+                "use softmax, sparsemax, tvmax or another transform, or model=mdan"
+            )

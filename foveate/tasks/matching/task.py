@@ -1,0 +1,176 @@
+"""Matching images with sentences: which belong together, judged by retrieval and by where the words look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from foveate.features import ImageFeatures
+from foveate.losses import ranking_hinge
+from foveate.metrics.grounding import Locations
+from foveate.models import Fragments, MatchingModel, Scorer
+from foveate.tasks.images import encoder_input
+from foveate.tasks.inputs import CaptionedTask
+from foveate.tasks.matching.constraints import resourcing, swapping
+from foveate.tasks.matching.data import CaptionPairs, MatchingBatch, MatchingExample, collate, drop_words
+from foveate.tasks.matching.predictor import MatchingPredictor
+from foveate.tasks.matching.report import DEMO, PAGE, PRESENTATION
+from foveate.tasks.matching.retrieval_quality import MatchingMetrics, MatchingPrediction
+from foveate.tasks.matching.settings import MatchingSettings
+from foveate.tasks.presentation import Demo, Page, Presentation
+from foveate.tasks.task import Loss
+
+# Captions whose attention is computed together when a split is evaluated.
+CAPTIONS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, MatchingBatch, MatchingPrediction]):
+    """Matching with any model, attention and dataset of the settings.
+
+    Attributes:
+        settings: everything that can be chosen.
+        inputs: the tokens of captions and the origin of the features.
+
+    >>> from foveate.models import SCANSettings
+    >>> from foveate.tasks.images import Conv
+    >>> settings = MatchingSettings(model=SCANSettings(hidden=8), images=Conv((8, 8)), word_dim=8, min_count=1, limit=4)
+    >>> task = Matching.from_data(settings, None)
+    >>> batch = task.collate([task.examples("val", None)[number] for number in range(2)])
+    >>> images, texts = task.embed(task.build_model(), batch)
+    >>> len(images), len(texts)
+    (2, 10)
+    """
+
+    Settings: ClassVar[type] = MatchingSettings
+    objective: ClassVar[str] = "rsum"
+    presentation: ClassVar[Presentation] = PRESENTATION
+    demo: ClassVar[Demo | None] = DEMO
+    page: ClassVar[Page | None] = PAGE
+    # A counter of batches that older versions kept among the weights.
+    obsolete_weights: ClassVar[frozenset[str]] = frozenset({"batches"})
+
+    def build_model(self) -> MatchingModel:
+        """The network of the settings."""
+        chosen = self.settings
+        encoder = chosen.images.encoder(self.inputs.image_dim)
+        return chosen.model.build(len(self.inputs.words), chosen.word_dim, encoder, chosen.attention())
+
+    def initialise(self, model: MatchingModel) -> None:
+        """Load the image encoder and the word vectors of the settings, or scale random ones."""
+        self.inputs.initialise(self.settings, model.image, model.text, self.settings.words)
+        if self.settings.words is None:
+            with torch.no_grad():
+                model.text.words.weight.mul_(self.settings.word_std)
+
+    def examples(self, split: str, root: Path | None) -> CaptionPairs:
+        """The images of a split with their captions; except for training, every image once with all of them."""
+        settings = self.settings
+        source = settings.images.source(root, split, self.inputs.store)
+        each = settings.captions_per_example if split == "train" else None
+        return CaptionPairs(settings.read(split, root), source, each=each)
+
+    def collate(self, examples: Sequence[MatchingExample]) -> MatchingBatch:
+        """One batch."""
+        settings = self.settings
+        return collate(examples, self.inputs, settings.max_words, bos_eos=settings.model.uses_bos_eos)
+
+    def embed(self, model: MatchingModel, batch: MatchingBatch) -> tuple[Fragments, Fragments]:
+        """The images and the captions of a batch in the common space."""
+        images = encoder_input(model.image, batch.images)
+        return model.embed_image(images), model.embed_text(batch.tokens, batch.mask)
+
+    def loss(self, model: MatchingModel, batch: MatchingBatch, step: int) -> Loss:
+        """Ranking plus the constraints on attention, each with its weight: eq. 9 of Chen et al. 2021."""
+        settings, ranking = self.settings, self.settings.ranking
+        dropout = settings.word_dropout
+        read = replace(batch, tokens=drop_words(batch.tokens, dropout)) if dropout else batch
+        images, texts = self.embed(model, read)
+        hinge = ranking_hinge(
+            model.scorer(images, texts),
+            batch.owner,
+            margin=ranking.margin,
+            negatives=ranking.negatives_at(step),
+            softness=ranking.softness,
+        )
+        parts = {"ranking": hinge, **self._constrain(model, images, texts, read, batch.tokens, step)}
+        weights = {"ranking": 1.0, "ccr": settings.ccr.weight, "ccs": settings.ccs.weight}
+        total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
+        return Loss(total, len(batch.owner), parts)
+
+    def _constrain(
+        self,
+        model: MatchingModel,
+        images: Fragments,
+        texts: Fragments,
+        batch: MatchingBatch,
+        original: Tensor,
+        step: int,
+    ) -> dict[str, Tensor]:
+        """CCR and CCS if they have a weight; zero until they start, so that all batches have the same parts."""
+        chosen = {"ccr": self.settings.ccr, "ccs": self.settings.ccs}
+        parts = {name: images.values.new_zeros(()) for name, setting in chosen.items() if setting.weight}
+        active = [name for name in parts if chosen[name].active(step)]
+        if not active:
+            return parts
+        scorer = model.scorer
+        assert isinstance(scorer, Scorer)  # the settings reject constraints for other models
+        attention = scorer.cross_attend(images[batch.owner], texts)
+        if "ccr" in active:
+            parts["ccr"] = resourcing(attention, scorer.aggregate, chosen["ccr"].margin)
+        if "ccs" in active:
+            encode, margin = partial(_states, model, batch.mask), chosen["ccs"].margin
+            parts["ccs"] = swapping(attention, encode, batch.tokens, batch.owner, margin, original=original)
+        return parts
+
+    def predict(self, model: MatchingModel, batch: MatchingBatch) -> MatchingPrediction:
+        """The images and captions in the common space, and where the words look in their own image."""
+        images, texts = self.embed(model, batch)
+        attended = None
+        has_boxes = any(phrase.boxes for caption in batch.captions for phrase in caption.phrases)
+        if has_boxes and self.settings.model.words_attend and isinstance(model.scorer, Scorer):
+            attended = _attended(model.scorer, images, texts, batch.owner)
+        return MatchingPrediction(images, texts, attended, _locations(images, batch.images))
+
+    def metrics(self) -> MatchingMetrics:
+        """Retrieval and attention."""
+        model = self.settings.model
+        scorer = model.scorer(self.settings.attention())
+        return MatchingMetrics(scorer, model.attended_rule, folds=self.settings.folds, bos_eos=model.uses_bos_eos)
+
+    def predictor(self, model: MatchingModel) -> MatchingPredictor:
+        """The model behind `match(images, texts)`."""
+        return MatchingPredictor(self, model)
+
+
+def _states(model: MatchingModel, mask: Tensor, tokens: Tensor) -> Tensor:
+    """(C, T, D) states of token ids (C, T), without dropout."""
+    return model.embed_text(tokens, mask, dropout=False).values
+
+
+def _attended(scorer: Scorer, images: Fragments, texts: Fragments, owner: Tensor) -> Tensor:
+    """(C, T, N) True where a word attends to a location of its own image."""
+    parts = []
+    for rows in torch.arange(len(owner), device=owner.device).split(CAPTIONS_AT_ONCE):
+        attention = scorer.cross_attend(images[owner[rows]], texts[rows])
+        parts.append(next(cross.attended for cross in attention if cross.queries_are_words))
+    return torch.cat(parts)
+
+
+def _locations(fragments: Fragments, images: Tensor | ImageFeatures) -> list[Locations | None]:
+    """Per image its grid, or the boxes of its regions; None if neither is known."""
+    if isinstance(fragments.grid, Tensor):
+        return [(int(H), int(W)) for H, W in fragments.grid.tolist()]
+    if fragments.grid is not None:
+        return [(fragments.grid[0], fragments.grid[1])] * len(fragments)
+    boxes = None if isinstance(images, Tensor) else images.boxes
+    if boxes is None:
+        return [None] * len(fragments)
+    counts = [boxes.shape[1]] * len(fragments) if fragments.mask is None else fragments.mask.sum(-1).tolist()
+    return [own[:count] for own, count in zip(boxes, counts, strict=True)]

@@ -1,0 +1,126 @@
+"""What reports, the demo and the studio show of a task; each task keeps its own in its package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a metric is shown.
+
+    Attributes:
+        label: name shown to the reader.
+        unit: written after the label.
+        better: "higher" or "lower"; None if neither is better.
+        digits: after the decimal point.
+        factor: multiplies the number before it is shown; 100 shows a fraction in percent.
+    """
+
+    label: str
+    unit: str = ""
+    better: str | None = None
+    digits: int = 2
+    factor: float = 1.0
+
+    def show(self, value: float) -> str:
+        """One number.
+
+        >>> Measure("accuracy", "%", digits=1, factor=100).show(0.8831)
+        '88.3'
+        """
+        return f"{self.factor * value:.{self.digits}f}"
+
+    def spread(self, values: Iterable[float]) -> str:
+        """Mean and, for several numbers, standard deviation; a dash if there are none.
+
+        >>> Measure("accuracy", "%", digits=1, factor=100).spread([0.4, 0.6]), Measure("x").spread([])
+        ('50.0 ± 14.1', '–')
+        """
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        if not known:
+            return "–"
+        return self.show(mean(known)) + (f" ± {self.show(stdev(known))}" if len(known) > 1 else "")
+
+
+def fraction(label: str, better: str | None = None, digits: int = 1) -> Measure:
+    """A fraction of one, shown in percent."""
+    return Measure(label, "%", better, digits, 100.0)
+
+
+@dataclass(frozen=True)
+class DrawnExample:
+    """One example of a report.
+
+    Attributes:
+        title: the input: a question, a caption.
+        below: what is known about it.
+        alt: the figure in words.
+        figure: the example for all runs.
+    """
+
+    title: str
+    below: str
+    alt: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """What a report shows of the runs of a task.
+
+    Attributes:
+        headlines: the metrics of the short table, each with the head of its column.
+        measures: how metrics are shown, by name; the others are shown as plain numbers.
+        subsets: labels of the subsets of examples for which metrics are reported, by name.
+        title, about: heading and introduction of the section with examples.
+        draw: `draw(predictors, examples, count)` draws `count` examples of a split for all predictors, by their names.
+        commands: `commands(run)` lists what can be done with a run, as pairs of purpose and command line.
+    """
+
+    headlines: Mapping[str, str]
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+    subsets: Mapping[str, str] = field(default_factory=dict)
+    title: str = "Examples"
+    about: str = ""
+    draw: Callable[[Mapping[str, Any], Any, int], Iterator[DrawnExample]] | None = None
+    commands: Callable[[str], Sequence[tuple[str, str]]] = lambda run: ()
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What `foveate demo` runs for a task.
+
+    Attributes:
+        recipe: trains the model with --from-scratch.
+        run: the embedded run that every mechanism starts from.
+        mechanisms: compared by default.
+        quick: compared with --quick.
+    """
+
+    recipe: str
+    run: str
+    mechanisms: tuple[str, ...]
+    quick: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of `foveate studio`.
+
+    Attributes:
+        title: on its tab.
+        about: one sentence below it.
+        target: `module:function` that builds the page, imported when the studio starts.
+    """
+
+    title: str
+    about: str
+    target: str

@@ -1,0 +1,142 @@
+"""Questions as examples and batches: images or features, token ids, soft targets, and where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foveate.data.feature_store import FeatureRecord
+from foveate.data.samples import Dataset, Question
+from foveate.data.vocabulary import AnswerVocabulary, tokenize
+from foveate.features import ImageFeatures
+from foveate.ops.resample import resample_map, to_distribution
+from foveate.tasks.images import ImageReader, ImageSource, stack_images
+from foveate.tasks.inputs import Inputs
+
+
+@dataclass(frozen=True)
+class VQAExample:
+    """An image with one or several questions about it.
+
+    Attributes:
+        image: (3, h, w) uint8, or its features.
+        questions: about it.
+        region: (questions, H, W) fraction of each cell in the true region, zeros if unknown; None if not needed.
+        human_maps: per question, one (H, W) attention map per annotator.
+    """
+
+    image: Tensor | FeatureRecord
+    questions: tuple[Question, ...]
+    region: Tensor | None = None
+    human_maps: tuple[tuple[Tensor, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class VQABatch:
+    """B questions about P images.
+
+    Attributes:
+        images: (P, 3, h, w) uint8, or features.
+        index: (B,) the image of each question; None if question b is about image b.
+        tokens, mask: (B, T) token ids, and True where there is a token.
+        targets: (B, A) accuracy of each answer.
+        questions: as they were asked.
+        region: (B, H, W) fraction of each cell in the true region, zeros if unknown; None if not needed.
+        human_maps: (B, L, H, W) attention maps of up to L annotators, padded with zeros; None if there are none.
+    """
+
+    images: Tensor | ImageFeatures
+    index: Tensor | None
+    tokens: Tensor
+    mask: Tensor
+    targets: Tensor
+    questions: list[Question]
+    region: Tensor | None = None
+    human_maps: Tensor | None = None
+
+    def target_map(self) -> Tensor | None:
+        """(B, H, W) where attention should be: the mean human map, or the region spread evenly; zeros if unknown."""
+        mass = self.region if self.human_maps is None else self.human_maps.sum(1)
+        if mass is None:
+            return None
+        total = mass.sum((-2, -1), keepdim=True)
+        return mass / total.where(total > 0, 1)
+
+
+class QuestionExamples:
+    """The questions of a split with their images, by position; see `VQAExample`.
+
+    Args:
+        data: the split.
+        source: where images come from, see `ImageReader`.
+        group: an example is an image with all its questions; otherwise one question.
+        map_size: rows and columns of the maps of where to look; None leaves them out.
+    """
+
+    def __init__(self, data: Dataset, source: ImageSource, *, group: bool, map_size: tuple[int, int] | None) -> None:
+        self.data, self.images, self.map_size = data, ImageReader(source), map_size
+        groups = (data.questions_of(image.id) for image in data.images)
+        self.rows = [own for own in groups if own] if group else [(question,) for question in data.questions]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> VQAExample:
+        questions = self.rows[number]
+        image = self.images(self.data.image(questions[0]))
+        if self.map_size is None:
+            return VQAExample(image, questions)
+        H, W = self.map_size
+        region = torch.stack([_region(question, H, W) for question in questions])
+        human_maps = tuple(
+            tuple(to_distribution(_float64(load()), H, W).float() for load in question.human_maps)
+            for question in questions
+        )
+        return VQAExample(image, questions, region, human_maps)
+
+    def fingerprint(self) -> str:
+        """See `ImageReader.fingerprint`."""
+        return self.images.fingerprint(self.data)
+
+
+def _region(question: Question, H: int, W: int) -> Tensor:
+    """(H, W) fraction of each cell inside the region; zeros if the region is unknown."""
+    if question.region is None:
+        return torch.zeros(H, W)
+    region = _float64(question.region())
+    # The mass of a cell in pixels, times cells per pixel, is the fraction of the cell inside the region.
+    return (resample_map(region, H, W) * (H * W / region.numel())).float()
+
+
+def _float64(array: np.ndarray[Any, Any]) -> Tensor:
+    return torch.from_numpy(np.asarray(array, np.float64))
+
+
+def collate(examples: Sequence[VQAExample], inputs: Inputs, answers: AnswerVocabulary, max_tokens: int) -> VQABatch:
+    """One batch of examples; see `VQABatch`."""
+    questions = [question for example in examples for question in example.questions]
+    index = torch.tensor([row for row, example in enumerate(examples) for _ in example.questions])
+    tokens, mask = inputs.encode([tokenize(question.text) for question in questions], max_tokens)
+    targets = torch.stack([answers.target(question.answers) for question in questions])
+    regions = [example.region for example in examples if example.region is not None]
+    region = torch.cat(regions) if len(regions) == len(examples) else None
+    maps = None if region is None else _stack_maps([own for e in examples for own in e.human_maps], region)
+    images = stack_images([example.image for example in examples])
+    return VQABatch(images, index, tokens, mask, targets, questions, region, maps)
+
+
+def _stack_maps(maps: Sequence[Sequence[Tensor]], region: Tensor) -> Tensor | None:
+    """(B, L, H, W), padded with zeros; None if no question has a map."""
+    most = max(map(len, maps), default=0)
+    if most == 0:
+        return None
+    stacked = region.new_zeros(len(maps), most, *region.shape[1:])
+    for row, own in zip(stacked, maps, strict=True):
+        for place, one in enumerate(own):
+            row[place] = one
+    return stacked

@@ -1,0 +1,95 @@
+"""A trained model that answers questions about images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from foveate.attention import Attended
+from foveate.data.vocabulary import tokenize
+from foveate.errors import DataError
+from foveate.models.answering import Answered, AnsweringModel
+from foveate.tasks.images import ImageLike
+from foveate.tasks.inputs import ImagePredictor
+from foveate.tasks.vqa.data import VQABatch
+
+if TYPE_CHECKING:
+    from foveate.tasks.vqa.task import VQA  # noqa: F401  (the type argument of the base class)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one question.
+
+    Attributes:
+        text: the answer.
+        confidence: score of the answer in [0, 1]; `foveate evaluate` reports how often answers are right.
+        best: the most likely answers with their scores; the first one is `text`.
+        attention: over the image, of batch size one; `attention.map(H, W)[0]` is where the model looked.
+        words: the tokens of the question, each with its attention weight.
+        unknown: words of the question that the model does not know.
+    """
+
+    text: str
+    confidence: float
+    best: tuple[tuple[str, float], ...]
+    attention: Attended
+    words: tuple[tuple[str, float], ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
+    """Answers questions about images: `fv.load(run).answer(image, question)`."""
+
+    def answer(self, image: ImageLike, question: str, *, top: int = 5) -> Answer:
+        """Answer a question about an image.
+
+        Args:
+            image: a path, the bytes of a file, an array (H, W, 3) of uint8, a tensor or a Pillow image.
+            question: in plain words.
+            top: number of answers to rank.
+
+        Raises DataError for a question without words and for an image that cannot be read.
+        """
+        return self.answers([image], [question], top=top)[0]
+
+    def answers(
+        self, images: Sequence[ImageLike], questions: Sequence[str], *, top: int = 5, batch_size: int = 32
+    ) -> list[Answer]:
+        """Answer one question per image; see `answer`."""
+        if len(images) != len(questions):
+            raise DataError(
+                f"answer: expected one image per question, got {len(images)} and {len(questions)}; repeat the image"
+            )
+        for question in questions:
+            if not tokenize(question):
+                raise DataError(f"answer: expected a question, got {question!r}; ask with at least one word")
+        found: list[Answer] = []
+        for start in range(0, len(images), batch_size):
+            part = slice(start, start + batch_size)
+            found += self._answer_batch(images[part], questions[part], top)
+        return found
+
+    def _answer_batch(self, images: Sequence[ImageLike], questions: Sequence[str], top: int) -> Iterator[Answer]:
+        task = self.task
+        tokens, mask = task.inputs.encode([tokenize(text) for text in questions], task.settings.max_tokens)
+        tokens, mask = tokens.to(self.device), mask.to(self.device)
+        batch = VQABatch(self.read_images(images), None, tokens, mask, torch.zeros(0), [])
+        with torch.no_grad():
+            answered = task.run(self.model, batch)
+        return (self._describe(answered, row, question, top) for row, question in enumerate(questions))
+
+    def _describe(self, answered: Answered, row: int, question: str, top: int) -> Answer:
+        task, words = self.task, tokenize(question)
+        scores = answered.scores[row].float()
+        confidence = scores.sigmoid() if task.settings.loss == "bce" else scores.softmax(-1)
+        values, places = confidence.topk(min(top, len(task.answers)))
+        best = tuple((task.answers.answers[i], v) for i, v in zip(places.tolist(), values.tolist(), strict=True))
+        read = words[: task.settings.max_tokens]
+        weights = answered.question[-1].weights[row, : len(read)].tolist()
+        attended = answered.image[-1][row]
+        return Answer(*best[0], best, attended, tuple(zip(read, weights, strict=True)), task.inputs.unknown(words))

@@ -1,0 +1,62 @@
+"""Everything about visual question answering that can be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from foveate.losses import LOSSES
+from foveate.metrics.accuracy import RULES, Rule
+from foveate.models import AnsweringSettings, MCANSettings
+from foveate.registry import lookup
+from foveate.tasks.inputs import RENAMED, Content, TaskSettings
+
+
+@dataclass(frozen=True)
+class VQASettings(TaskSettings):
+    """Settings of visual question answering, besides those of `TaskSettings`.
+
+    Attributes:
+        model: a row of `MODELS` that answers questions, with its sizes.
+        loss: "bce" over every answer, or "cross-entropy" over their softmax.
+        guidance: weight of the loss that pulls attention towards the true region or the human attention maps; 0 turns
+            it off.
+        guidance_loss: "kl" or "js".
+        word_dim: size of a word vector.
+        words: source of the word vectors: "glove" or a text file; None starts at random.
+        max_tokens: questions are truncated to this many tokens.
+        min_count: an answer must be the agreed one of at least this many training questions.
+        max_answers: keep only the most frequent answers; None keeps all.
+        group: an example is an image with all its questions, so that it is encoded once; otherwise one question.
+        rule: how answers are counted, "official" or "lenient".
+        map_size: rows and columns of the grid on which attention is compared with the truth.
+
+    The margins of the constraints are in probability of the right answers.
+
+    >>> VQASettings(mechanism="tvmx")
+    Traceback (most recent call last):
+    foveate.errors.UnknownName: mechanism: expected a known name, got 'tvmx'; did you mean 'tvmax'?
+    """
+
+    content: ClassVar[Content] = "questions"
+    renamed: ClassVar[Mapping[str, str]] = {**RENAMED, "look_size": "map_size"}
+
+    model: AnsweringSettings = field(default_factory=MCANSettings)
+    loss: Literal["bce", "cross-entropy"] = "bce"
+    guidance: float = 0.0
+    guidance_loss: Literal["kl", "js"] = "kl"
+    word_dim: int = 300
+    words: str | None = None
+    max_tokens: int = 14
+    min_count: int = 9
+    max_answers: int | None = None
+    group: bool = False
+    rule: Rule = "official"
+    map_size: tuple[int, int] = (14, 14)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lookup("loss", self.loss, LOSSES)
+        lookup("loss", self.guidance_loss, LOSSES)
+        lookup("rule", self.rule, RULES)

@@ -1,0 +1,201 @@
+"""Visual question answering: images and questions to answers, judged by the answers and by where the model looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from foveate.attention.attended import grid_size
+from foveate.data.vocabulary import AnswerVocabulary, tokenize
+from foveate.errors import DataError
+from foveate.losses import LOSSES
+from foveate.metrics import AnswerAccuracy, AttentionMetrics, choose_answers
+from foveate.metrics.accuracy import Rule
+from foveate.models import Answered, AnsweringModel
+from foveate.ops.density import Density
+from foveate.ops.resample import resample_map
+from foveate.tasks.images import encoder_input
+from foveate.tasks.inputs import CombinedMetrics, ImageTextTask, Inputs
+from foveate.tasks.presentation import Demo, Page, Presentation
+from foveate.tasks.task import Loss
+from foveate.tasks.vqa.constraints import answer_resourcing, answer_swapping
+from foveate.tasks.vqa.data import QuestionExamples, VQABatch, VQAExample, collate
+from foveate.tasks.vqa.predictor import VQAPredictor
+from foveate.tasks.vqa.report import DEMO, PAGE, PRESENTATION
+from foveate.tasks.vqa.settings import VQASettings
+
+
+@dataclass(frozen=True)
+class VQAPrediction:
+    """The answers to a batch of questions.
+
+    Attributes:
+        answers: the answer with the highest score, among the choices of the question if it has any.
+        maps: (B, H, W) attention maps on the grid `map_size`; None for features without a grid.
+        density: of the attention, if it is continuous.
+    """
+
+    answers: list[str]
+    maps: Tensor | None
+    density: Density | None
+
+
+class VQAMetrics(CombinedMetrics[VQAPrediction, VQABatch]):
+    """Accuracy and attention; see `AnswerAccuracy` and `AttentionMetrics` for the names.
+
+    Accuracy is also reported by answer type, question type and tag, attention by tag.
+    """
+
+    def __init__(self, rule: Rule, map_size: tuple[int, int]) -> None:
+        self.answers, self.attention = AnswerAccuracy(rule), AttentionMetrics(map_size)
+        super().__init__(answers=self.answers, attention=self.attention)
+
+    def update(self, prediction: VQAPrediction, batch: VQABatch) -> None:
+        self.answers.update(prediction.answers, batch.questions)
+        if prediction.maps is None:
+            return
+        groups = [sorted(question.tags) for question in batch.questions]
+        self.attention.update(
+            prediction.maps, density=prediction.density, region=batch.region, human_maps=batch.human_maps, groups=groups
+        )
+
+
+@dataclass(frozen=True)
+class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPrediction]):
+    """Visual question answering with any model, attention and dataset of the settings.
+
+    Attributes:
+        settings: everything that can be chosen.
+        inputs: the tokens of questions and the origin of the features.
+        answers: the answers to choose from.
+
+    >>> from foveate.models import MCANSettings
+    >>> from foveate.tasks.images import Conv
+    >>> model = MCANSettings(hidden=16, heads=2, layers=1)
+    >>> task = VQA.from_data(VQASettings(model=model, images=Conv((8, 8)), word_dim=8, limit=12), None)
+    >>> batch = task.collate([task.examples("train", None)[0]])
+    >>> task.run(task.build_model(), batch).image[-1].map().shape
+    torch.Size([1, 28, 28])
+    """
+
+    Settings: ClassVar[type] = VQASettings
+    objective: ClassVar[str] = "accuracy"
+    presentation: ClassVar[Presentation] = PRESENTATION
+    demo: ClassVar[Demo | None] = DEMO
+    page: ClassVar[Page | None] = PAGE
+
+    answers: AnswerVocabulary
+
+    @classmethod
+    def from_data(cls, settings: VQASettings, root: Path | None) -> VQA:
+        """The task with the tokens and answers of the training split."""
+        questions = settings.read("train", root).questions
+        inputs = Inputs.from_data(settings, root, (tokenize(question.text) for question in questions))
+        answers = AnswerVocabulary.from_questions(questions, settings.min_count)
+        return cls(settings, inputs, AnswerVocabulary(answers.answers[: settings.max_answers]))
+
+    @classmethod
+    def from_vocabulary(cls, settings: VQASettings, vocabulary: Mapping[str, Any]) -> VQA:
+        """The task of a run."""
+        return cls(
+            settings, Inputs.from_json(vocabulary, ("answers",)), AnswerVocabulary.from_json(vocabulary["answers"])
+        )
+
+    def vocabulary(self) -> dict[str, Any]:
+        """Tokens, answers and the origin of the features."""
+        return self.inputs.to_json() | {"answers": self.answers.to_json()}
+
+    def build_model(self) -> AnsweringModel:
+        """The network of the settings."""
+        chosen = self.settings
+        encoder = chosen.images.encoder(self.inputs.image_dim)
+        vocabulary, answers = len(self.inputs.words), len(self.answers)
+        return chosen.model.build(vocabulary, chosen.word_dim, encoder, chosen.attention(), answers=answers)
+
+    def initialise(self, model: AnsweringModel) -> None:
+        """Load the image encoder and the word vectors of the settings."""
+        self.inputs.initialise(self.settings, model.image, model.text, self.settings.words)
+
+    def examples(self, split: str, root: Path | None) -> QuestionExamples:
+        """The questions of a split with their images, and where to look if that is needed."""
+        settings = self.settings
+        source = settings.images.source(root, split, self.inputs.store)
+        map_size = settings.map_size if split != "train" or settings.guidance else None
+        return QuestionExamples(settings.read(split, root), source, group=settings.group, map_size=map_size)
+
+    def collate(self, examples: Sequence[VQAExample]) -> VQABatch:
+        """One batch."""
+        return collate(examples, self.inputs, self.answers, self.settings.max_tokens)
+
+    def loss(self, model: AnsweringModel, batch: VQABatch, step: int) -> Loss:
+        """The loss of the answers plus guidance and constraints, each with its weight."""
+        chosen, answered = self.settings, self.run(model, batch)
+        parts = {"answers": LOSSES[chosen.loss].function(answered.scores, batch.targets)}
+        weights = {"answers": 1.0, "guidance": chosen.guidance, "ccr": chosen.ccr.weight, "ccs": chosen.ccs.weight}
+        if chosen.guidance:
+            parts["guidance"] = self._guidance(answered, batch.target_map())
+        for name, constraint in (("ccr", self._resource), ("ccs", self._swap)):
+            if weights[name]:  # zero until it starts, so that all batches have the same parts
+                active = getattr(chosen, name).active(step)
+                parts[name] = constraint(answered, batch) if active else answered.scores.new_zeros(())
+        total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
+        return Loss(total, len(batch.questions), parts)
+
+    def _resource(self, answered: Answered, batch: VQABatch) -> Tensor:
+        weights, margin = answered.image[-1].weights, self.settings.ccr.margin
+        return answer_resourcing(answered.reading, weights, batch.targets, margin=margin)
+
+    def _swap(self, answered: Answered, batch: VQABatch) -> Tensor:
+        texts = _ids(question.text for question in batch.questions).to(batch.tokens.device)
+        images = torch.arange(len(texts), device=texts.device) if batch.index is None else batch.index
+        context, margin = answered.image[-1].context, self.settings.ccs.margin
+        return answer_swapping(answered.reading, context, batch.targets, texts, images, margin=margin)
+
+    def _guidance(self, answered: Answered, target: Tensor | None) -> Tensor:
+        """Divergence of attention from where it should be, on the model's own grid; zero if nothing is known."""
+        attended = answered.image[-1]
+        if target is None:
+            return answered.scores.new_zeros(())
+        if attended.grid is None:
+            raise DataError("guidance: expected features on a grid, got regions; set guidance=0 or use other features")
+        H, W = grid_size(attended.grid)
+        return LOSSES[self.settings.guidance_loss].function(attended.map(H, W), resample_map(target, H, W))
+
+    def run(self, model: AnsweringModel, batch: VQABatch) -> Answered:
+        """The output of the model for a batch; images are normalised first."""
+        images = encoder_input(model.image, batch.images)
+        answered: Answered = model(images, batch.tokens, batch.mask, batch.index)
+        return answered
+
+    def predict(self, model: AnsweringModel, batch: VQABatch) -> VQAPrediction:
+        """The answers, and where the model looked for them."""
+        answered = self.run(model, batch)
+        choices = [question.choices for question in batch.questions]
+        answers = choose_answers(answered.scores.cpu(), self.answers, choices)
+        attended = answered.image[-1]
+        maps = None if attended.grid is None else attended.map(*self.settings.map_size)
+        return VQAPrediction(answers, maps, attended.density)
+
+    def metrics(self) -> VQAMetrics:
+        """Accuracy and attention."""
+        return VQAMetrics(self.settings.rule, self.settings.map_size)
+
+    def result_rows(self, prediction: VQAPrediction, batch: VQABatch) -> list[dict[str, Any]]:
+        """The rows of VQA's result file."""
+        pairs = zip(batch.questions, prediction.answers, strict=True)
+        return [{"question_id": question.id, "answer": answer} for question, answer in pairs]
+
+    def predictor(self, model: AnsweringModel) -> VQAPredictor:
+        """The model behind `answer(image, question)`."""
+        return VQAPredictor(self, model)
+
+
+def _ids(texts: Iterable[str]) -> Tensor:
+    """One id per text, equal for equal texts."""
+    known: dict[str, int] = {}
+    return torch.tensor([known.setdefault(text, len(known)) for text in texts])

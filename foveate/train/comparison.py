@@ -1,0 +1,142 @@
+"""The same training with several mechanisms: the plan of the trainings, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from foveate.attention import MECHANISMS
+from foveate.registry import lookup
+from foveate.train.config import Cosine
+from foveate.train.override import override
+from foveate.train.recipe import Recipe, train_recipe
+from foveate.train.records import LOG, read_log
+
+SCRATCH = "from scratch"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One training of a comparison.
+
+    Attributes:
+        label: the row of the table it belongs to: a mechanism, or "<mechanism> from scratch".
+        directory: of its run.
+        recipe: with its mechanism, seed and start.
+    """
+
+    label: str
+    directory: Path
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of one training: the metrics of its best evaluation, and the time of a step."""
+
+    metrics: dict[str, float]
+    seconds_per_step: float
+
+
+def plan_comparison(
+    base: Recipe,
+    directory: Path,
+    mechanisms: Sequence[str],
+    *,
+    seeds: int = 1,
+    finetune: int | None = None,
+    scratch: Iterable[str] = (),
+) -> Iterator[Planned]:
+    """The trainings of a comparison, each after the one it starts from.
+
+    Args:
+        base: the recipe that all of them share.
+        directory: of all runs.
+        mechanisms: the first one is trained from scratch by the recipe.
+        seeds: trainings per mechanism, with the seeds 0, 1, ...
+        finetune: epochs for which the other mechanisms are fine-tuned from the run of the first one with the same seed,
+            see `fine_tuned`; None trains them from scratch too.
+        scratch: mechanisms that are also trained from scratch, once.
+    """
+    first, *others = mechanisms
+    for seed in range(seeds):
+        start = directory / f"{first}-{seed}"
+        yield Planned(first, start, _with(base, first, seed))
+        for name in others:
+            recipe = _with(base, name, seed)
+            if finetune is not None:
+                recipe = fine_tuned(recipe, start, epochs=finetune)
+            yield Planned(name, directory / f"{name}-{seed}", recipe)
+    for name in scratch:
+        if name != first:
+            yield Planned(f"{name} {SCRATCH}", directory / f"{name}-scratch-0", _with(base, name, 0))
+
+
+def fine_tuned(recipe: Recipe, start: str | Path, *, epochs: int = 1, steps: int | None = None) -> Recipe:
+    """The recipe as fine-tuning of a run: half the learning rate with cosine decay, evaluated at the end only.
+
+    Args:
+        recipe: of a training from scratch.
+        start: directory or name of the run.
+        epochs, steps: length of the training; `steps` ends it earlier.
+    """
+    training = recipe.training
+    return replace(
+        recipe,
+        start=str(start),
+        training=replace(
+            training,
+            optimiser=replace(training.optimiser, lr=training.optimiser.lr / 2),
+            schedule=Cosine(warmup=0.1),
+            epochs=epochs,
+            steps=steps,
+            evaluate_every=epochs,
+            patience=None,
+        ),
+    )
+
+
+def run_comparison(planned: Iterable[Planned], root: Path | None = None) -> dict[str, list[Result]]:
+    """Run or resume the planned trainings, skip finished ones, and return the results of each row of the table."""
+    results: dict[str, list[Result]] = {}
+    for one in planned:
+        history = train_recipe(one.recipe, one.directory, root=root, resume=True)
+        assert history.best is not None  # the end of a training is always evaluated
+        result = Result(dict(history.best.metrics), _seconds_per_step(one))
+        results.setdefault(one.label, []).append(result)
+    return results
+
+
+def check_mechanisms(text: str) -> list[str]:
+    """The mechanisms of a comma-separated list; "all" stands for every one, softmax first.
+
+    >>> check_mechanisms("softmax, tvmax")
+    ['softmax', 'tvmax']
+    """
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    names = list(MECHANISMS) if names == ["all"] else names
+    for name in names:
+        lookup("mechanism", name, MECHANISMS)
+    return names
+
+
+def to_json(recipe: str, results: dict[str, list[Result]]) -> dict[str, Any]:
+    """All results of a comparison as JSON."""
+    return {
+        "recipe": recipe,
+        "split": "val",
+        "results": {label: [dict(vars(run)) for run in runs] for label, runs in results.items()},
+    }
+
+
+def _with(base: Recipe, mechanism: str, seed: int) -> Recipe:
+    return override(base, [f"settings.mechanism={mechanism}", f"training.seed={seed}"])
+
+
+def _seconds_per_step(one: Planned) -> float:
+    lines = [line for line in read_log(one.directory / LOG) if line["event"] == "train"]
+    size = one.recipe.training.batch_size * one.recipe.training.accumulate
+    return median(float(size / line["examples_per_second"]) for line in lines)

@@ -1,0 +1,69 @@
+"""Evaluation of a model on a split: every example counts once, on one process or many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from foveate.errors import DataError
+from foveate.tasks import AnyTask, Examples
+from foveate.train.batches import evaluation_batches, move, read_batches, seed_everything
+from foveate.train.processes import broadcast_buffers, gather_states, make_accelerator
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+def evaluate(
+    task: AnyTask,
+    model: nn.Module,
+    examples: Examples[Any],
+    *,
+    batch_size: int = 64,
+    workers: int = 0,
+    accelerator: Accelerator | None = None,
+    progress: bool = False,
+) -> dict[str, float]:
+    """The metrics of a task over examples, the same on every process.
+
+    Args:
+        task: defines predictions and metrics.
+        model: moved to the device of the process; its mode is restored.
+        examples: each is evaluated on one process.
+        batch_size: examples per forward pass; does not change the result.
+        workers: processes that read examples.
+        accelerator: of the training; by default a new one.
+        progress: show a progress bar.
+
+    Returns:
+        the metrics by name.
+    """
+    accelerator = accelerator or make_accelerator()
+    if len(examples) == 0:
+        raise DataError("evaluate: expected at least one example, got none; check the split")
+    numbers = evaluation_batches(len(examples), batch_size, accelerator.num_processes, accelerator.process_index)
+    metrics, training = task.metrics(), model.training
+    broadcast_buffers(model.to(accelerator.device))
+    seed_everything("evaluate")
+    model.eval()
+    try:
+        with torch.no_grad():
+            hidden = None if progress and accelerator.is_main_process else True
+            for _, batch in tqdm(
+                read_batches(task, examples, numbers, workers),
+                total=len(numbers),
+                desc="evaluate",
+                leave=False,
+                disable=hidden,
+            ):
+                batch = move(batch, accelerator.device)
+                metrics.update(task.predict(model, batch), batch)
+    finally:
+        model.train(training)
+    merged = task.metrics()
+    for state in gather_states(accelerator, metrics.state()):
+        merged.merge(state)
+    return merged.compute()

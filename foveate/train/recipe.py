@@ -1,0 +1,351 @@
+"""A recipe: everything that determines a training, as frozen data; reading and writing it as JSON, and training it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from inspect import isabstract
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from foveate.errors import DataError, FoveateError, UnknownName
+from foveate.io import read_checked_json, read_json
+from foveate.models import MODELS, ModelSettings
+from foveate.registry import lookup
+from foveate.tasks import TASKS, AnyTask
+from foveate.train.config import Training
+from foveate.train.records import CONFIG, SOURCE, VOCABULARY, History, check_same
+from foveate.train.weights import ADVICE, WEIGHTS
+
+if TYPE_CHECKING:
+    from foveate.train.records import History
+
+# 1: flat settings with the field names of version 0.1; 2: groups of settings.
+FORMAT = 2
+KIND = "kind"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A complete training; running it twice gives the same weights.
+
+    A recipe is returned by a function without arguments in `foveate/recipes`. The docstring of the function states the
+    expected score, the time and the command; its row in `RECIPES` is named `<task>-<model>-<dataset>`::
+
+        def vqa_mcan_scenes() -> Recipe:
+            return Recipe("vqa-mcan-scenes", "vqa", VQASettings(dataset="scenes", mechanism="softmax"),
+                          Training(Adam(1e-4), epochs=13), about="91 % on val, ten minutes on two cores")
+
+    Attributes:
+        name: the row of the table `RECIPES`.
+        task: the row of the table `TASKS`.
+        settings: of the task, an instance of its `Settings`.
+        training: optimiser, schedule, batches, length, seed.
+        about: expected score and time in one line.
+        start: directory or name of a run whose weights training starts from; None starts at random.
+    """
+
+    name: str
+    task: str
+    settings: Any
+    training: Training
+    about: str = ""
+    start: str | None = None
+
+
+def run_directory(name: str | Path) -> Path:
+    """The directory of a run, from its path or from the name of a run inside the package.
+
+    >>> run_directory("no-such-run")
+    Traceback (most recent call last):
+    foveate.errors.DataError: load: expected the directory of a run ... got 'no-such-run'; ...
+    """
+    embedded = Path(__file__).parent.parent / "runs"
+    for directory in (Path(name).expanduser(), embedded / str(name)):
+        if (directory / CONFIG).is_file():
+            return directory
+    known = sorted(path.parent.name for path in embedded.glob(f"*/{CONFIG}"))
+    raise DataError(
+        f"load: expected the directory of a run with {CONFIG} and {WEIGHTS}, got {str(name)!r}; "
+        f"train one with foveate train, or use an embedded one: {', '.join(known) or 'there are none'}"
+    )
+
+
+def read_vocabulary(directory: Path) -> dict[str, Any]:
+    """The contents of `vocabulary.json` of a run."""
+    return read_checked_json("load", directory / VOCABULARY, SOURCE)
+
+
+def to_config(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as the JSON of `config.json`."""
+    return {"format": FORMAT, **encode(recipe)}
+
+
+def from_config(config: Mapping[str, Any], where: str = "config.json") -> Recipe:
+    """The recipe of a `config.json`; raises DataError if it was written by a newer version or is not a recipe."""
+    task, data = _check_config(config, where)
+    recipe: Recipe = decode(Recipe, data, where)
+    return replace(recipe, settings=decode(task.Settings, recipe.settings, f"{where}.settings"))
+
+
+@contextmanager
+def file_errors(directory: Path) -> Iterator[None]:
+    """Turns whatever goes wrong while the files of a run are interpreted into a DataError that names the run.
+
+    The files may come from anyone, and may hold any value in any place.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except (FoveateError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise DataError(f"load: expected the files of a run in {directory}, got {error}; {ADVICE}") from error
+
+
+def read_task(run: str | Path) -> AnyTask:
+    """The task of a run, without its weights and without how it was trained.
+
+    Args:
+        run: directory of a run or name of an embedded one.
+    """
+    directory = run_directory(run)
+    where = str(directory / CONFIG)
+    with file_errors(directory):
+        task, data = _check_config(read_json("load", directory / CONFIG, SOURCE), where)
+        settings = decode(task.Settings, data.get("settings"), f"{where}.settings")
+        return task.from_vocabulary(settings, read_vocabulary(directory))
+
+
+def read_run(run: str | Path, changes: Iterable[str] = ()) -> tuple[Recipe, AnyTask]:
+    """The recipe and the task of a run, without its weights.
+
+    Args:
+        run: directory of a run or name of an embedded one.
+        changes: fields to change, as in `override`. The weights fit as long as the model keeps its shape, so a trained
+            run can be evaluated with another mechanism, other data or another rule.
+
+    Raises DataError for a missing or broken file and for a configuration that is not a recipe or of a newer version.
+    """
+    directory = run_directory(run)
+    with file_errors(directory):
+        recipe = from_config(read_json("load", directory / CONFIG, SOURCE), str(directory / CONFIG))
+    if changes:
+        from foveate.train.override import override
+
+        recipe = override(recipe, changes)
+    with file_errors(directory):
+        return recipe, lookup("task", recipe.task, TASKS).from_vocabulary(recipe.settings, read_vocabulary(directory))
+
+
+def train_recipe(
+    recipe: Recipe, out: Path, *, root: Path | None = None, resume: bool = False, progress: bool = True
+) -> History:
+    """Train a recipe and write the run to the directory `out`; see `fit`.
+
+    If the recipe starts from a run, the vocabulary is that of the run, since its weights belong to these tokens and
+    answers.
+    """
+    from foveate.train.loop import fit  # loading a run needs no training loop
+
+    kind = lookup("task", recipe.task, TASKS)
+    start = None if recipe.start is None else run_directory(recipe.start)
+    if start is None:
+        task = kind.from_data(recipe.settings, root)
+    else:
+        task = kind.from_vocabulary(recipe.settings, read_vocabulary(start))
+    config = _config(recipe, out, resume=resume)
+    return fit(task, recipe.training, out, config=config, root=root, start=start, resume=resume, progress=progress)
+
+
+def _config(recipe: Recipe, out: Path, *, resume: bool) -> dict[str, Any]:
+    """The recipe as JSON; in a run that is resumed, the settings as stored, which may be those of an older version.
+
+    Raises DataError if the run is of another recipe.
+    """
+    path, config = out / CONFIG, to_config(recipe)
+    if not (resume and path.is_file()):
+        return config
+    with file_errors(out):
+        stored: dict[str, Any] = read_json("resume", path, SOURCE)
+        known = from_config(stored, str(path))
+    if known == recipe:
+        return stored
+    check_same(CONFIG, to_config(known), config)
+    return config | {name: stored[name] for name in ("format", "settings")}
+
+
+def _check_config(config: Any, where: str) -> tuple[type[AnyTask], dict[str, Any]]:
+    """The task and the recipe as JSON of the present format."""
+    version = config.get("format") if isinstance(config, Mapping) else None
+    if type(version) is not int or version < 1:
+        raise DataError(f"{where}: expected the configuration of a run, got none; pass the directory of a run")
+    if version > FORMAT:
+        raise DataError(
+            f"{where}: expected format {FORMAT} or older, got {version}; it was written by a newer foveate: "
+            "run pip install -U foveate"
+        )
+    data = {key: value for key, value in config.items() if key != "format"}
+    task = lookup(f"{where}: task", str(data.get("task")), TASKS)
+    if version < FORMAT and isinstance(data.get("settings"), dict):
+        data["settings"] = _update_settings(data["settings"], task.Settings)
+    return task, data
+
+
+def _update_settings(old: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """The settings of a task as they were written in format 1, under their present names."""
+    settings = rename_fields(old, getattr(kind, "renamed", {}))
+    model, rows = settings.get("model"), variants(field_types(kind).get("model"))
+    if isinstance(model, dict) and rows:
+        # Captioning had a single model and did not name it: it is the default of today.
+        default: Any = next(field.default_factory for field in fields(kind) if field.name == "model")
+        model = {KIND: next((name for name, row in rows.items() if row is default), None), **model}
+        settings["model"] = rename_fields(model, getattr(rows.get(str(model[KIND])), "renamed", {}))
+    return settings
+
+
+def rename_fields(old: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    """Fields of an older format under their present paths.
+
+    >>> rename_fields({"data": "scenes", "ccr": 1.0}, {"data": "dataset", "ccr": "ccr.weight"})
+    {'dataset': 'scenes', 'ccr': {'weight': 1.0}}
+    """
+    new: dict[str, Any] = {}
+    for name, value in old.items():
+        group, _, field = renamed.get(name, name).rpartition(".")
+        holder = new.setdefault(group, {}) if group else new
+        if isinstance(holder.get(field), dict) and isinstance(value, dict):
+            holder[field].update(value)
+        else:
+            holder[field] = value
+    return new
+
+
+def encode(value: Any) -> Any:
+    """A dataclass as JSON; if an annotation allows several dataclasses, its name is stored under "kind".
+
+    >>> from foveate.train import Adam, Training
+    >>> encode(Training(Adam(1e-3)))["optimiser"]
+    {'lr': 0.001, 'betas': [0.9, 0.999], 'eps': 1e-08, 'weight_decay': 0.0, 'kind': 'adam'}
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        kinds = field_types(type(value))
+        return {name: _encode_field(kind, getattr(value, name)) for name, kind in kinds.items()}
+    if isinstance(value, Mapping):
+        return {key: encode(item) for key, item in value.items()}
+    return [encode(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def decode(kind: Any, value: Any, where: str) -> Any:
+    """The value of type `kind` that `encode` turned into JSON; raises DataError with the place if it does not fit.
+
+    >>> decode(tuple[float, float], [0.9, 1], "betas")
+    (0.9, 1.0)
+    """
+    if kind is Any:
+        return value
+    if members(kind) is not None or variants(kind):
+        return _decode_variant(kind, value, where)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _decode_dataclass(kind, value, where)
+    origin = get_origin(kind) or kind
+    if origin is Literal and value in get_args(kind):
+        return value
+    if origin is tuple and isinstance(value, list):
+        kinds = item_types(kind, len(value), where)
+        return tuple(decode(k, item, where) for k, item in zip(kinds, value, strict=True))
+    if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, dict):
+        return {key: decode(get_args(kind)[1], item, where) for key, item in value.items()}
+    if kind is float and type(value) in (int, float):
+        return float(value)
+    if kind in (bool, int, str, NoneType) and type(value) is kind:
+        return value
+    raise DataError(f"{where}: expected {describe(kind)}, got {value!r:.80}; correct the file or write it again")
+
+
+def describe(kind: Any) -> str:
+    """A type in words.
+
+    >>> describe(int | None), describe(tuple[int, ...]), describe(Literal["fp32", "bf16"])
+    ('int or none', 'int,int,...', 'fp32 or bf16')
+    """
+    origin = get_origin(kind)
+    if variants(kind):
+        return " or ".join(variants(kind))
+    if members(kind) is not None:
+        return " or ".join(describe(member) for member in members(kind) or ())
+    if origin is Literal:
+        return " or ".join(str(choice) for choice in get_args(kind))
+    if origin is tuple:
+        kinds = get_args(kind)
+        return f"{describe(kinds[0])},{describe(kinds[0])},..." if Ellipsis in kinds else ",".join(map(describe, kinds))
+    return "none" if kind is NoneType else str(getattr(kind, "__name__", kind))
+
+
+def field_types(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields by name, in order."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def variants(kind: Any) -> dict[str, type]:
+    """The dataclasses that an annotation allows, by name; empty if it allows none, one, or other types too.
+
+    A family of models allows its rows of `MODELS`, a union its members.
+
+    >>> from foveate.train.config import Schedule
+    >>> sorted(variants(Schedule))
+    ['cosine', 'decay', 'steps']
+    """
+    if isinstance(kind, type) and issubclass(kind, ModelSettings) and isabstract(kind):
+        return {name: row for name, row in MODELS.items() if issubclass(row, kind)}
+    several = members(kind) or ()
+    return {m.__name__.lower(): m for m in several} if all(is_dataclass(m) for m in several) else {}
+
+
+def members(kind: Any) -> tuple[Any, ...] | None:
+    """The members of a union; None for another type."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else None
+
+
+def item_types(kind: Any, count: int, where: str) -> tuple[Any, ...]:
+    """The types of the `count` items of a tuple type."""
+    kinds = get_args(kind)
+    if Ellipsis in kinds:
+        return kinds[:1] * count
+    if len(kinds) != count:
+        raise ValueError(f"{where}: expected {len(kinds)} values, got {count}; write them as {describe(kind)}")
+    return kinds
+
+
+def _encode_field(kind: Any, value: Any) -> Any:
+    encoded = encode(value)
+    names = [name for name, variant in variants(kind).items() if variant is type(value)]
+    return encoded | {KIND: names[0]} if names else encoded
+
+
+def _decode_variant(kind: Any, value: Any, where: str) -> Any:
+    choices = variants(kind)
+    if choices and isinstance(value, dict):
+        rest = {key: item for key, item in value.items() if key != KIND}
+        only = next(iter(choices)) if len(choices) == 1 else None
+        return _decode_dataclass(lookup(where, str(value.get(KIND, only)), choices), rest, where)
+    for member in members(kind) or ():
+        with suppress(DataError):
+            return decode(member, value, where)
+    raise DataError(f"{where}: expected {describe(kind)}, got {value!r:.80}; correct the file or write it again")
+
+
+def _decode_dataclass(kind: type[T], value: Any, where: str) -> T:
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: expected the fields of {kind.__name__}, got {value!r:.80}; correct the file")
+    kinds = field_types(kind)
+    for name in value:
+        if name not in kinds:
+            raise UnknownName(f"{where}.{name}", name, kinds)
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name not in value and field.default is MISSING and field.default_factory is MISSING:
+            raise DataError(f"{where}: expected the field {field.name!r}, got none; correct the file or write it again")
+    return kind(**{name: decode(kinds[name], item, f"{where}.{name}") for name, item in value.items()})

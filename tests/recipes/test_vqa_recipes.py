@@ -1,0 +1,54 @@
+"""The recipes of visual question answering: complete, buildable, through JSON and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from foveate.data.vocabulary import SPECIAL, AnswerVocabulary, Vocabulary
+from foveate.models import ReasoningDANSettings
+from foveate.recipes.vqa_recipes import VQA_RECIPES
+from foveate.tasks.images import Conv
+from foveate.tasks.inputs import Inputs
+from foveate.tasks.vqa import VQA
+from foveate.tasks.vqa.settings import VQASettings
+from foveate.train import override
+from foveate.train.recipe import decode, encode
+
+
+@pytest.mark.parametrize("name", VQA_RECIPES)
+def test_builds_and_survives_the_way_through_json(name: str) -> None:
+    recipe = VQA_RECIPES[name]()
+    assert recipe.name == name
+    assert recipe.task == "vqa"
+    assert decode(VQASettings, encode(recipe.settings), "settings") == recipe.settings
+    assert VQA_RECIPES[name].__doc__
+    words, answers = Vocabulary((*SPECIAL, "a")), AnswerVocabulary(("yes", "no"))
+    small = replace(recipe.settings, model=replace(recipe.settings.model, hidden=16))
+    dim = None if isinstance(recipe.settings.images, Conv) else 8
+    assert VQA(small, Inputs(words, dim), answers).build_model()
+
+
+def test_fields_are_changed_by_name() -> None:
+    changed = override(
+        VQA_RECIPES["vqa-mcan-scenes"](), ["mechanism=tvmax", "mechanism_options.smoothness=0.02", "layers=1"]
+    )
+    assert changed.settings.mechanism == "tvmax"
+    assert changed.settings.mechanism_options == {"smoothness": 0.02}
+    assert changed.settings.model.layers == 1
+    other = override(changed, ["model=rdan", "images=stored", "store=f.h5"])
+    assert type(other.settings.model) is ReasoningDANSettings
+    assert other.settings.images.store == "f.h5"
+
+
+def test_paper_settings() -> None:
+    thesis, paper, dual = (
+        VQA_RECIPES[name]() for name in ("vqa-mcan-vqa2", "vqa-mcan-vqa2-multimodal", "vqa-rdan-vqa1")
+    )
+    rates = [thesis.training.optimiser.lr * thesis.training.schedule.rate(epoch, 13) for epoch in range(13)]
+    assert rates == pytest.approx([0.25e-4, 0.5e-4, 0.75e-4] + [1e-4] * 7 + [2e-5] * 2 + [4e-6])
+    rates = [paper.training.optimiser.lr * paper.training.schedule.rate(epoch, 15) for epoch in range(15)]
+    assert rates == pytest.approx([min(1.25 * t, 5) * 1e-5 for t in range(1, 11)] + [1e-5] * 2 + [2e-6] * 2 + [4e-7])
+    assert (dual.training.batch_size, dual.training.clip, dual.training.epochs) == (128, 0.1, 60)
+    assert dual.settings.max_answers == 2000

@@ -1,0 +1,44 @@
+"""A small task on a few scenes, shared by the tests of this directory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foveate.data.feature_store import FeatureRecord
+from foveate.data.samples import Caption, Phrase
+from foveate.data.vocabulary import Vocabulary
+from foveate.models import (
+    BFANSettings,
+    MatchingDANSettings,
+    MatchingModelSettings,
+    SCANSettings,
+)
+from foveate.tasks.images import Conv
+from foveate.tasks.matching import Matching
+from foveate.tasks.matching.data import MatchingBatch
+from foveate.tasks.matching.settings import MatchingSettings
+
+SMALL = MatchingSettings(model=SCANSettings(hidden=8), images=Conv((8, 8, 8, 8)), word_dim=6, min_count=1, limit=4)
+
+
+MODELS: dict[str, MatchingModelSettings] = {
+    "scan": SCANSettings(hidden=8),
+    "bfan": BFANSettings(hidden=8),
+    "m-dan": MatchingDANSettings(hidden=8),
+}
+
+
+WORDS = Vocabulary.from_tokens([["a", "red", "disc", "dog", "left"]])
+
+
+def caption(number: int, image: str, text: str, *phrases: Phrase) -> Caption:
+    return Caption(number, image, text, tuple(text.split()), phrases)
+
+
+def features(identity: str, value: float = 1.0) -> FeatureRecord:
+    return FeatureRecord(identity, np.full((4, 3), value, np.float32), grid=(2, 2))
+
+
+def batch_of(task: Matching, count: int = 4, split: str = "val") -> MatchingBatch:
+    examples = task.examples(split, None)
+    return task.collate([examples[number] for number in range(count)])

@@ -1,0 +1,129 @@
+"""What a run records: evaluations, the log, TensorBoard, and that no other run is mixed in."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from foveate.errors import DataError, MissingExtra, UnknownName
+from foveate.train import Recipe, override, train_recipe
+from foveate.train.records import Evaluation, History, lock, read_log
+from tests.train.test_loop import run
+from tests.train.toy import Toy, changed
+
+
+def test_a_torn_line_of_the_log_is_dropped(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=1), tmp_path)
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"step": 13, "eve')
+    run(changed(recipe, epochs=2), tmp_path, resume=True)
+    assert [line["step"] for line in read_log(tmp_path / "log.jsonl")] == [13, 13, 20, 26, 26]
+
+
+def test_an_objective_that_is_not_measured_is_named(recipe: Recipe, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(Toy, "objective", "acuracy")
+    with pytest.raises(UnknownName, match="did you mean 'accuracy'"):
+        run(changed(recipe, steps=1), tmp_path)
+
+
+def test_no_number_is_never_best() -> None:
+    history = History("a")
+    for step, value in enumerate([float("nan"), 0.5, float("nan")]):
+        history = history.after(Evaluation(step, 0.0, {"a": value}))
+    assert history.best.step == 1
+
+
+def test_tensorboard_gets_the_log(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = changed(recipe, epochs=1, tensorboard=True)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(MissingExtra, match="tensorboard"):
+        run(recipe, tmp_path / "absent")
+    seen = []
+
+    class Writer:
+        def __init__(self, directory: str) -> None:
+            assert directory == str(tmp_path / "there" / "tensorboard")
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            seen.append((name, step))
+
+        def close(self) -> None:
+            seen.append(("closed", 0))
+
+    module = ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    run(recipe, tmp_path / "there")
+    assert {("train/loss", 13), ("evaluate/accuracy", 13)} <= set(seen)
+    assert seen[-1] == ("closed", 0)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_shows_loss_metric_speed_and_time_left(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)  # no thread that outlives the test
+    train_recipe(changed(recipe, epochs=2), tmp_path / "a")
+    last = screen.getvalue().split("\r")[-1]
+    assert "26/26 [" in last
+    assert all(word in last for word in ("loss=", "accuracy=", "step/s", "<"))
+    train_recipe(changed(recipe, epochs=2), tmp_path / "b", progress=False)
+    assert screen.getvalue().split("\r")[-1] == last
+
+
+def test_the_description_of_a_run_may_change(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, steps=1), tmp_path)
+    run(replace(changed(recipe, steps=2), about="better than we said"), tmp_path, resume=True)
+    assert json.loads((tmp_path / "config.json").read_text())["about"] == "better than we said"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("seed=1", r"resume: expected config.json.training.seed = 0 as in the run, got 1"),
+        ("hidden=9", r"resume: expected config.json.settings.hidden = 8 as in the run, got 9"),
+        (
+            "optimiser=sgd",
+            r"resume: expected the same fields in config.json.training.optimiser, got a difference in betas",
+        ),
+    ],
+)
+def test_another_recipe_is_not_mixed_in(recipe: Recipe, change: str, message: str, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=1), tmp_path)
+    with pytest.raises(DataError, match=message):
+        run(override(recipe, [change]), tmp_path, resume=True)
+    assert json.loads((tmp_path / "config.json").read_text())["training"]["seed"] == 0
+
+
+def test_other_data_is_not_mixed_in(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(changed(recipe, epochs=1), tmp_path)
+    monkeypatch.setattr("tests.train.toy.ToyExamples.fingerprint", lambda self: "other")
+    with pytest.raises(DataError, match=r"resume: expected environment.json.data.train = 'train-100' as in the run"):
+        run(recipe, tmp_path, resume=True)
+
+
+def test_a_run_is_not_overwritten(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, epochs=1), tmp_path)
+    with pytest.raises(DataError, match=r"train: expected a new directory, got the run in .*; pass --resume"):
+        run(recipe, tmp_path)
+
+
+def test_two_trainings_do_not_share_a_directory(recipe: Recipe, tmp_path: Path) -> None:
+    with (
+        lock(tmp_path),
+        pytest.raises(DataError, match=r"expected exclusive access to .*, got a lock held by another training"),
+    ):
+        run(recipe, tmp_path)
