@@ -1,0 +1,365 @@
+"""Native CPU kernels, where they were built: the one door between the operators and C++.
+
+Every function returns None where the kernels do not apply (not built, turned off by FOVEATE_NATIVE=0, another device or
+dtype, numbers that the operator has to explain), and the caller then does the same in torch. The torch code is the
+reference; the kernels agree with it to 1e-6 and are what `import foveate` uses on a CPU when they are there.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from foveate.checks import is_tracing
+
+
+def _load() -> ModuleType | None:
+    """The module that was built; FOVEATE_NATIVE=0 for none, or the path of another build of it."""
+    setting = os.environ.get("FOVEATE_NATIVE", "1")
+    if setting == "0":
+        return None
+    if setting not in ("", "1"):
+        spec = spec_from_file_location(f"{__name__}._native", setting)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    try:
+        return import_module("foveate.ops.kernels._native")
+    except ImportError:
+        return None
+
+
+_module = _load()
+_SIZES = {torch.float32: False, torch.float64: True}  # whether a dtype is the wide one
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def unit() -> str | None:
+    """The vector unit that the kernels use, None when torch does the work.
+
+    >>> unit() in (None, "baseline", "avx2", "avx512")
+    True
+    """
+    return None if _module is None else _module.unit()
+
+
+def is_direct(x: Tensor) -> bool:
+    """True where a kernel may be called without torch's dispatcher: eager, backward mode, a plain CPU tensor."""
+    return (
+        _module is not None
+        and type(x) in _PLAIN
+        and x.dtype in _SIZES
+        and x.is_cpu
+        and not is_tracing()
+        and forward_ad._current_level < 0
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._get_tracing_state() is None
+    )
+
+
+def _applies(x: Tensor) -> bool:
+    return _module is not None and x.is_cpu and x.dtype in _SIZES and x.numel() > 0
+
+
+def entmax(scores: Tensor, alpha: float) -> Tensor | None:
+    """Weights of the rows of scores (..., N), 1 < alpha <= 2; None also where there is NaN."""
+    if not _applies(scores) or not 1 < alpha <= 2:
+        return None
+    scores = scores.contiguous()
+    weights = torch.empty_like(scores)
+    n = scores.shape[-1]
+    sound = _module.entmax_forward(  # type: ignore[union-attr]
+        _SIZES[scores.dtype],
+        scores.data_ptr(),
+        weights.data_ptr(),
+        scores.numel() // n,
+        n,
+        alpha,
+        torch.get_num_threads(),
+    )
+    return weights if sound else None
+
+
+def entmax_gradient(weights: Tensor, gradient: Tensor, alpha: float) -> Tensor | None:
+    """Gradient to the scores; None also where the result needs a gradient itself."""
+    if (
+        not _applies(weights)
+        or not 1 < alpha <= 2
+        or _is_followed(weights, gradient)
+        or gradient.dtype != weights.dtype
+    ):
+        return None
+    weights, gradient = weights.contiguous(), gradient.contiguous()
+    result = torch.empty_like(weights)
+    n = weights.shape[-1]
+    _module.entmax_backward(  # type: ignore[union-attr]
+        _SIZES[weights.dtype],
+        weights.data_ptr(),
+        gradient.data_ptr(),
+        result.data_ptr(),
+        weights.numel() // n,
+        n,
+        alpha,
+        torch.get_num_threads(),
+    )
+    return result
+
+
+def prox_tv(
+    x: Tensor, keep: Tensor, edges: Tensor | None, axes: int, smoothness: float
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The prox over the last axes, the label of each node's group, and the relative gap of each example.
+
+    None also where a score is not finite or a solution has no certificate.
+    """
+    if not _applies(x):
+        return None
+    x, keep, edges = x.contiguous(), keep.contiguous(), _pairs(edges)
+    value, labels = torch.empty_like(x), torch.empty_like(x, dtype=torch.long)
+    gap = torch.empty(x.shape[: x.ndim - axes], dtype=torch.float64)
+    sound = _module.tv_prox(  # type: ignore[union-attr]
+        _SIZES[x.dtype],
+        0 if edges is None else edges.data_ptr(),
+        -1 if edges is None else len(edges),
+        x.shape[-2] if axes == 2 else 1,
+        x.shape[-1],
+        x.data_ptr(),
+        keep.data_ptr(),
+        value.data_ptr(),
+        labels.data_ptr(),
+        gap.data_ptr(),
+        gap.numel(),
+        smoothness,
+        torch.get_num_threads(),
+    )
+    return (value, labels, gap) if sound else None
+
+
+def fused(
+    scores: Tensor, mask: Tensor | None, edges: Tensor | None, axes: int, smoothness: float
+) -> tuple[Tensor, Tensor] | None:
+    """Sparsemax of the total-variation prox over the last axes, and the label of each node's group, -1 where masked.
+
+    None also where there is NaN or a solution has no certificate.
+    """
+    if not _applies(scores) or (mask is not None and not is_direct_mask(mask)):
+        return None
+    scores, edges = scores.contiguous(), _pairs(edges)
+    mask = None if mask is None else mask.expand(scores.shape).contiguous()
+    weights, labels = torch.empty_like(scores), torch.empty_like(scores, dtype=torch.int32)
+    H, W = scores.shape[-2] if axes == 2 else 1, scores.shape[-1]
+    sound = _module.fused_forward(  # type: ignore[union-attr]
+        _SIZES[scores.dtype],
+        0 if edges is None else edges.data_ptr(),
+        -1 if edges is None else len(edges),
+        H,
+        W,
+        scores.data_ptr(),
+        0 if mask is None else mask.data_ptr(),
+        weights.data_ptr(),
+        labels.data_ptr(),
+        scores.numel() // (H * W),
+        smoothness,
+        torch.get_num_threads(),
+    )
+    return (weights, labels) if sound else None
+
+
+def fused_gradient(weights: Tensor, labels: Tensor, gradient: Tensor, axes: int) -> Tensor | None:
+    """Gradient to the scores of `fused`; None also where the result needs a gradient itself."""
+    if not _applies(weights) or _is_followed(weights, gradient) or gradient.dtype != weights.dtype:
+        return None
+    weights, labels, gradient = weights.contiguous(), labels.int().contiguous(), gradient.contiguous()
+    result = torch.empty_like(weights)
+    N = weights.shape[-1] * (weights.shape[-2] if axes == 2 else 1)
+    _module.fused_backward(  # type: ignore[union-attr]
+        _SIZES[weights.dtype],
+        weights.data_ptr(),
+        labels.data_ptr(),
+        gradient.data_ptr(),
+        result.data_ptr(),
+        weights.numel() // N,
+        N,
+        torch.get_num_threads(),
+    )
+    return result
+
+
+def attend(weights: Tensor, values: Tensor, most: float) -> Tensor | None:
+    """Weighted sums (B, Q, D) of values (B, N, D) with weights (B, Q, N); only values of non-zero weight are read.
+
+    None also where more than the share `most` of the weights are not zero.
+    """
+    if not _applies(weights) or not _applies(values) or weights.dtype != values.dtype:
+        return None
+    weights, values = weights.contiguous(), values.contiguous()
+    (B, Q, N), D = weights.shape, values.shape[-1]
+    context = torch.empty(B, Q, D, dtype=values.dtype)
+    done = _module.attend_forward(  # type: ignore[union-attr]
+        _SIZES[values.dtype],
+        weights.data_ptr(),
+        values.data_ptr(),
+        context.data_ptr(),
+        B,
+        Q,
+        N,
+        D,
+        most,
+        torch.get_num_threads(),
+    )
+    return context if done else None
+
+
+def attend_gradient(
+    weights: Tensor, values: Tensor, gradient: Tensor, wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, Tensor | None] | None:
+    """Gradients of `attend` to the weights, zero off their support, and to the values, where wanted.
+
+    None where the result needs a gradient itself.
+    """
+    if not _applies(values) or _is_followed(weights, values, gradient) or gradient.dtype != values.dtype:
+        return None
+    weights, values, gradient = weights.contiguous(), values.contiguous(), gradient.contiguous()
+    to_weights = torch.empty_like(weights) if wanted[0] else None
+    to_values = torch.empty_like(values) if wanted[1] else None
+    _module.attend_backward(  # type: ignore[union-attr]
+        _SIZES[values.dtype],
+        weights.data_ptr(),
+        values.data_ptr(),
+        gradient.data_ptr(),
+        0 if to_weights is None else to_weights.data_ptr(),
+        0 if to_values is None else to_values.data_ptr(),
+        *weights.shape,
+        values.shape[-1],
+        torch.get_num_threads(),
+    )
+    return to_weights, to_values
+
+
+def chord_moments(semi: Tensor, centre: Tensor, nodes: Tensor, weights: Tensor) -> Tensor | None:
+    """Integrals (R, J, 6) of bumps at centres (R, J, 2) over ellipses of half axes (R, 2), all float64."""
+    if not is_direct(semi) or not is_direct(centre) or centre.numel() == 0 or semi.dtype != torch.float64:
+        return None
+    semi, centre = semi.contiguous(), centre.contiguous()
+    moments = torch.empty(*centre.shape[:2], 6, dtype=torch.float64)
+    _module.chord_moments(  # type: ignore[union-attr]
+        semi.data_ptr(),
+        centre.data_ptr(),
+        nodes.data_ptr(),
+        weights.data_ptr(),
+        len(nodes),
+        moments.data_ptr(),
+        *centre.shape[:2],
+        torch.get_num_threads(),
+    )
+    return moments
+
+
+MOST_COMPONENTS = 8
+_REGISTER = 16  # shares of the points are padded to at most this many
+
+
+def can_mix(weights: Tensor, positions: Tensor, floor: Tensor, components: int) -> bool:
+    """True where EM of weights (B, N) at positions (N, 2) or (B, N, 2), floor (2,) or (B, 2), can go to a kernel."""
+    return (
+        components <= MOST_COMPONENTS
+        and positions.shape[-1] == 2
+        and weights.numel() > 0
+        and all(is_direct(x) and x.dtype == weights.dtype for x in (weights, positions, floor))
+    )
+
+
+def em(
+    weights: Tensor, positions: Tensor, floor: Tensor, start: Tensor, iterations: int, keep: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """EM from starts (B, R, K, 6): log weight, mean (2), covariance (xx, xy, yy), infinite for the background.
+
+    The floor is (4,) or (B, 4): F in the M step, and F in the likelihood.
+
+    Returns:
+        the states in float64, the log-likelihoods (B, R), and the points' shares. With `keep` the states are those of
+        all steps, (B, R, iterations + 1, K, 6), as the gradient needs; otherwise the last, (B, R, K, 6), and no shares.
+    """
+    weights, positions, floor, start = (x.detach().contiguous() for x in (weights, positions, floor, start))
+    (B, R, K, _), N = start.shape, weights.shape[-1]
+    shape = (B, R, iterations + 1, K, 6) if keep else (B, R, K, 6)
+    states = torch.empty(shape, dtype=torch.float64)
+    padded = -(-N // _REGISTER) * _REGISTER
+    shares = weights.new_empty(B * R * max(iterations, 1) * K * padded) if keep else None
+    likelihood = weights.new_empty(B, R)
+    _module.em_forward(  # type: ignore[union-attr]
+        _SIZES[weights.dtype],
+        *_cells(weights, positions, floor),
+        start.data_ptr(),
+        states.data_ptr(),
+        0 if shares is None else shares.data_ptr(),
+        likelihood.data_ptr(),
+        B,
+        R,
+        K,
+        N,
+        iterations,
+        torch.get_num_threads(),
+    )
+    return states, likelihood, shares
+
+
+def em_gradient(
+    weights: Tensor,
+    positions: Tensor,
+    floor: Tensor,
+    states: Tensor,
+    shares: Tensor,
+    to_last: Tensor,
+    to_likelihood: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of `em` to the weights (B, N) and to the start (B, R, K, 6)."""
+    weights, positions, floor = weights.contiguous(), positions.contiguous(), floor.contiguous()
+    to_last, to_likelihood = to_last.contiguous(), to_likelihood.contiguous()
+    B, R, steps, K, _ = states.shape
+    to_weights, to_start = torch.empty_like(weights), torch.empty_like(to_last)
+    _module.em_backward(  # type: ignore[union-attr]
+        _SIZES[weights.dtype],
+        *_cells(weights, positions, floor),
+        states.data_ptr(),
+        shares.data_ptr(),
+        to_last.data_ptr(),
+        to_likelihood.data_ptr(),
+        to_weights.data_ptr(),
+        to_start.data_ptr(),
+        B,
+        R,
+        K,
+        weights.shape[-1],
+        steps - 1,
+        torch.get_num_threads(),
+    )
+    return to_weights, to_start
+
+
+def _cells(weights: Tensor, positions: Tensor, floor: Tensor) -> tuple[int, int, int, int, int]:
+    """Addresses, and how far apart the positions and floors of two rows are; 0 where all rows share them."""
+    apart = 2 * weights.shape[-1] if positions.ndim == 3 else 0
+    return weights.data_ptr(), positions.data_ptr(), floor.data_ptr(), apart, 4 if floor.ndim == 2 else 0
+
+
+def is_direct_mask(mask: Tensor) -> bool:
+    """True for a mask whose memory a kernel may read."""
+    return type(mask) is Tensor and mask.is_cpu and mask.dtype == torch.bool
+
+
+def _pairs(edges: Tensor | None) -> Tensor | None:
+    return None if edges is None else edges.to("cpu", torch.long).contiguous()
+
+
+def _is_followed(*tensors: Tensor) -> bool:
+    """True where a gradient of what is computed may be asked for, or where the tensors hold no numbers."""
+    return torch.is_grad_enabled() or not all(is_direct(x) for x in tensors)

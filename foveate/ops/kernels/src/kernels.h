@@ -1,0 +1,71 @@
+// What the kernels offer, once for every vector unit; dispatch.cpp chooses when the module is loaded.
+#pragma once
+
+#include <cstdint>
+
+#include "graph.h"
+
+namespace foveate {
+
+// Rows of scores to weights; T is float or double.
+template <class T>
+struct RowKernels {
+  // Weights of `rows` rows of `n` scores. Returns false when there is NaN among the scores.
+  bool (*forward)(const T* scores, T* weights, long rows, long n, double alpha, int threads);
+  // Gradient to the scores from the weights and the gradient to them.
+  void (*backward)(const T* weights, const T* gradient, T* result, long rows, long n, double alpha, int threads);
+};
+
+// Total variation on a graph; a mask is one byte per score, or null. `chain`: the graph is a path in the order of its nodes.
+// False when the scores are unsound (NaN, +inf where it has no meaning) or a solution has no certificate.
+template <class T>
+struct TvKernels {
+  // The minimiser, the smallest node of each node's group, and the relative duality gap of each example.
+  bool (*prox)(const Graph& graph, bool chain, const T* x, const uint8_t* mask, T* value, int64_t* labels, double* gap,
+               long count, double smoothness, int threads);
+  // Sparsemax of the minimiser; the labels are -1 where masked.
+  bool (*forward)(const Graph& graph, bool chain, const T* scores, const uint8_t* mask, T* weights, int32_t* labels,
+                  long count, double smoothness, int threads);
+  void (*backward)(const T* weights, const int32_t* labels, const T* gradient, T* result, long count, long n,
+                   int threads);
+};
+
+// Weighted sums of values (B, N, D) with weights (B, Q, N) that are mostly zero.
+template <class T>
+struct AttendKernels {
+  bool (*forward)(const T* weights, const T* values, T* context, long B, long Q, long N, long D, double most, int threads);
+  void (*backward)(const T* weights, const T* values, const T* gradient, T* to_weights, T* to_values, long B, long Q,
+                   long N, long D, int threads);
+};
+
+// Integrals (R, J, 6) of bumps over ellipses in double: half axes (R, 2), centres (R, J, 2), a rule of `count` nodes.
+using ChordKernel = void (*)(const double* semi, const double* centre, const double* nodes, const double* weights,
+                             int count, double* moments, long R, long J, int threads);
+
+// Weighted EM in the plane; see em.inc for the layouts. A stride of 0 means one for all rows.
+template <class T>
+struct EmKernels {
+  void (*forward)(const T* weights, const T* positions, const T* floor, long position_stride, long floor_stride,
+                  const T* start, double* states, T* shares, T* likelihood, long B, long R, long K, long N, long iterations,
+                  int threads);
+  void (*backward)(const T* weights, const T* positions, const T* floor, long position_stride, long floor_stride,
+                   const double* states, const T* shares, const T* to_last, const T* to_likelihood, T* to_weights,
+                   T* to_start, long B, long R, long K, long N, long iterations, int threads);
+};
+
+struct Kernels {
+  const char* unit;  // name of the vector unit
+  RowKernels<float> rows32;
+  RowKernels<double> rows64;
+  TvKernels<float> tv32;
+  TvKernels<double> tv64;
+  AttendKernels<float> attend32;
+  AttendKernels<double> attend64;
+  ChordKernel chords;
+  EmKernels<float> em32;
+  EmKernels<double> em64;
+};
+
+const Kernels& kernels();
+
+}  // namespace foveate

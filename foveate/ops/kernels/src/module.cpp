@@ -1,0 +1,142 @@
+// The functions that Python sees. They take addresses of contiguous tensors: foveate/ops/kernels/__init__.py, the only
+// caller, has checked dtype, device and layout, and keeps the tensors alive during the call.
+#include <nanobind/nanobind.h>
+
+#include "kernels.h"
+
+namespace nb = nanobind;
+using foveate::kernels;
+
+namespace {
+
+template <class T>
+T* at(uintptr_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
+bool entmax_forward(bool wide, uintptr_t scores, uintptr_t weights, long rows, long n, double alpha, int threads) {
+  nb::gil_scoped_release release;
+  if (wide) return kernels().rows64.forward(at<double>(scores), at<double>(weights), rows, n, alpha, threads);
+  return kernels().rows32.forward(at<float>(scores), at<float>(weights), rows, n, alpha, threads);
+}
+
+void entmax_backward(bool wide, uintptr_t weights, uintptr_t gradient, uintptr_t result, long rows, long n,
+                     double alpha, int threads) {
+  nb::gil_scoped_release release;
+  if (wide)
+    kernels().rows64.backward(at<double>(weights), at<double>(gradient), at<double>(result), rows, n, alpha, threads);
+  else
+    kernels().rows32.backward(at<float>(weights), at<float>(gradient), at<float>(result), rows, n, alpha, threads);
+}
+
+// H x W cells when the count of pairs is negative.
+foveate::Graph graph_of(uintptr_t pairs, long count, long H, long W) {
+  const auto rows = static_cast<int32_t>(H), columns = static_cast<int32_t>(W);
+  if (count < 0) return foveate::grid_graph(rows, columns);
+  return foveate::edge_graph(rows * columns, at<const int64_t>(pairs), static_cast<int32_t>(count));
+}
+
+bool tv_prox(bool wide, uintptr_t pairs, long edges, long H, long W, uintptr_t x, uintptr_t mask, uintptr_t value,
+             uintptr_t labels, uintptr_t gap, long count, double smoothness, int threads) {
+  nb::gil_scoped_release release;
+  const bool chain = edges < 0 && (H == 1 || W == 1);
+  const foveate::Graph graph = graph_of(pairs, edges, H, W);
+  const auto* keep = at<const uint8_t>(mask);
+  if (wide)
+    return kernels().tv64.prox(graph, chain, at<double>(x), keep, at<double>(value), at<int64_t>(labels), at<double>(gap),
+                               count, smoothness, threads);
+  return kernels().tv32.prox(graph, chain, at<float>(x), keep, at<float>(value), at<int64_t>(labels), at<double>(gap),
+                             count, smoothness, threads);
+}
+
+bool fused_forward(bool wide, uintptr_t pairs, long edges, long H, long W, uintptr_t scores, uintptr_t mask,
+                   uintptr_t weights, uintptr_t labels, long count, double smoothness, int threads) {
+  nb::gil_scoped_release release;
+  const bool chain = edges < 0 && (H == 1 || W == 1);
+  const foveate::Graph graph = graph_of(pairs, edges, H, W);
+  const auto* keep = at<const uint8_t>(mask);
+  if (wide)
+    return kernels().tv64.forward(graph, chain, at<double>(scores), keep, at<double>(weights), at<int32_t>(labels), count,
+                                  smoothness, threads);
+  return kernels().tv32.forward(graph, chain, at<float>(scores), keep, at<float>(weights), at<int32_t>(labels), count,
+                                smoothness, threads);
+}
+
+void fused_backward(bool wide, uintptr_t weights, uintptr_t labels, uintptr_t gradient, uintptr_t result, long count,
+                    long n, int threads) {
+  nb::gil_scoped_release release;
+  const auto* groups = at<const int32_t>(labels);
+  if (wide)
+    kernels().tv64.backward(at<double>(weights), groups, at<double>(gradient), at<double>(result), count, n, threads);
+  else
+    kernels().tv32.backward(at<float>(weights), groups, at<float>(gradient), at<float>(result), count, n, threads);
+}
+
+bool attend_forward(bool wide, uintptr_t weights, uintptr_t values, uintptr_t context, long B, long Q, long N, long D,
+                    double most, int threads) {
+  nb::gil_scoped_release release;
+  if (wide)
+    return kernels().attend64.forward(at<double>(weights), at<double>(values), at<double>(context), B, Q, N, D, most,
+                                      threads);
+  return kernels().attend32.forward(at<float>(weights), at<float>(values), at<float>(context), B, Q, N, D, most, threads);
+}
+
+void attend_backward(bool wide, uintptr_t weights, uintptr_t values, uintptr_t gradient, uintptr_t to_weights,
+                     uintptr_t to_values, long B, long Q, long N, long D, int threads) {
+  nb::gil_scoped_release release;
+  if (wide)
+    kernels().attend64.backward(at<double>(weights), at<double>(values), at<double>(gradient), at<double>(to_weights),
+                                at<double>(to_values), B, Q, N, D, threads);
+  else
+    kernels().attend32.backward(at<float>(weights), at<float>(values), at<float>(gradient), at<float>(to_weights),
+                                at<float>(to_values), B, Q, N, D, threads);
+}
+
+void chord_moments(uintptr_t semi, uintptr_t centre, uintptr_t nodes, uintptr_t weights, int count, uintptr_t moments,
+                   long R, long J, int threads) {
+  nb::gil_scoped_release release;
+  kernels().chords(at<double>(semi), at<double>(centre), at<double>(nodes), at<double>(weights), count,
+                   at<double>(moments), R, J, threads);
+}
+
+void em_forward(bool wide, uintptr_t weights, uintptr_t positions, uintptr_t floor, long position_stride,
+                long floor_stride, uintptr_t start, uintptr_t states, uintptr_t shares, uintptr_t likelihood, long B,
+                long R, long K, long N, long iterations, int threads) {
+  nb::gil_scoped_release release;
+  const auto run = [&](const auto& em, auto zero) {
+    using T = decltype(zero);
+    em.forward(at<T>(weights), at<T>(positions), at<T>(floor), position_stride, floor_stride, at<T>(start),
+               at<double>(states), at<T>(shares), at<T>(likelihood), B, R, K, N, iterations, threads);
+  };
+  wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
+}
+
+void em_backward(bool wide, uintptr_t weights, uintptr_t positions, uintptr_t floor, long position_stride,
+                 long floor_stride, uintptr_t states, uintptr_t shares, uintptr_t to_last, uintptr_t to_likelihood,
+                 uintptr_t to_weights, uintptr_t to_start, long B, long R, long K, long N, long iterations,
+                 int threads) {
+  nb::gil_scoped_release release;
+  const auto run = [&](const auto& em, auto zero) {
+    using T = decltype(zero);
+    em.backward(at<T>(weights), at<T>(positions), at<T>(floor), position_stride, floor_stride, at<double>(states),
+                at<T>(shares), at<T>(to_last), at<T>(to_likelihood), at<T>(to_weights), at<T>(to_start), B, R, K, N,
+                iterations, threads);
+  };
+  wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.def("unit", [] { return kernels().unit; });
+  m.def("entmax_forward", &entmax_forward);
+  m.def("entmax_backward", &entmax_backward);
+  m.def("tv_prox", &tv_prox);
+  m.def("fused_forward", &fused_forward);
+  m.def("fused_backward", &fused_backward);
+  m.def("attend_forward", &attend_forward);
+  m.def("attend_backward", &attend_backward);
+  m.def("chord_moments", &chord_moments);
+  m.def("em_forward", &em_forward);
+  m.def("em_backward", &em_backward);
+}
