@@ -1,0 +1,168 @@
+"""`foveate evaluate-attention`: is a model's attention where it should be?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foveate import hub
+from foveate.cli.outputs import print_table
+from foveate.data import DATASETS, Dataset
+from foveate.errors import DataError
+from foveate.io import write_json
+from foveate.registry import lookup
+from foveate.report.page import html_cell, html_figure, html_page, html_table, html_text
+from foveate.train.recipe import run_directory
+from foveate.train.records import CONFIG
+from foveate.watch import (
+    NEUTRAL,
+    AttentionEvaluation,
+    Maps,
+    evaluate_attention,
+    find_cases,
+    hub_source,
+    load_pretrained,
+)
+from foveate.watch.cases import Case
+from foveate.watch.measure import PROMPT, SIZE, MapSource
+from foveate.watch.scores import MEASURES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OWN = "folder"
+
+
+def evaluate(
+    model: str,
+    *,
+    data: str = "scenes",
+    root: Path | None = None,
+    split: str | None = None,
+    texts: str | None = None,
+    limit: int = 200,
+    measure: str = "mass",
+    relative: bool = False,
+    prompt: str = PROMPT,
+    out: Path | None = None,
+) -> None:
+    """Measure whether a model attends to what a text is about, beside maps that know nothing.
+
+    Args:
+        model: a run of foveate (directory or name of an embedded one), a directory of a Hugging Face model, or its name
+            on the Hub.
+        data: scenes, flickr30k, vqa-hat or another dataset with boxes or human maps, or a directory of images with
+            lines of objects and boxes.
+        root: directory of a dataset that is not embedded.
+        split: which split; by default val, and for a directory all.
+        texts: questions, phrases or objects; by default the first of them that the data have with boxes.
+        limit: the largest number of texts.
+        measure: by which the heads are chosen on one half of the images: pointing, mass, precision, recall, f1, js or
+            auc.
+        relative: divide by the attention for a neutral prompt.
+        prompt: wraps a phrase for models that generate.
+        out: directory for the report, its figure and the numbers as JSON.
+    """
+    dataset = read_data(data, root, split)
+    cases = find_cases(dataset, limit, texts)
+    found = evaluate_attention(model, f"{dataset.name} {dataset.split}", find_source(model, prompt, relative), cases)
+    print_summary(found)
+    if len(set(found.groups)) > 1 and found.heads.shape[1] * found.heads.shape[2] > 1:
+        print_heads(found, measure)
+    if out is not None:
+        write_report(found, measure, out)
+
+
+def read_data(data: str, root: Path | None, split: str | None) -> Dataset:
+    """A dataset by name, or a directory of images with lines."""
+    if Path(data).expanduser().is_dir():
+        return DATASETS[OWN].read(Path(data).expanduser(), split or "all")
+    return lookup("dataset", data, DATASETS).read(root, split or "val")
+
+
+def find_source(model: str, prompt: str, relative: bool) -> MapSource:
+    """Where the maps of a model come from: a run of ours, or a Hugging Face model."""
+    if is_run(model):
+        return run_source(hub.load(model))
+    network, processor = load_pretrained(model)
+    return hub_source(network, processor, prompt, relative_to=NEUTRAL if relative else None)
+
+
+def is_run(model: str) -> bool:
+    """True for a run of foveate; the configuration of a Hugging Face model names a `model_type`."""
+    try:
+        directory = run_directory(model)
+    except DataError:
+        return False
+    return "model_type" not in json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+
+
+def run_source(predictor: Any) -> MapSource:
+    """Maps of a run: of the answer to a question, or the mean over the words of a text."""
+    call = next((name for name in ("answer", "look", "caption") if hasattr(predictor, name)), None)
+    if call is None:
+        raise DataError(
+            f"evaluate-attention: expected a run that attends to images, got {type(predictor.task).__name__}; use a "
+            "run of question answering, captioning or matching"
+        )
+
+    def maps(pixels: np.ndarray, case: Case) -> Maps:
+        result = predictor.caption(pixels) if call == "caption" else getattr(predictor, call)(pixels, case.text)
+        total = result.attention.mean_over_queries().map(*SIZE)[0]
+        return Maps(total, total[None, None], (call,))
+
+    return maps
+
+
+def print_summary(found: AttentionEvaluation) -> None:
+    """Every measure of the model beside the baselines."""
+    rows = [(name, *(scores[m].brief for m in MEASURES)) for name, scores in found.summary().items()]
+    size = f"{len(found.groups)} texts about {len(set(found.groups))} images"
+    title = f"{found.data}: {size}; ± half of the 95 % interval; js: lower is better"
+    print_table(title, ("maps of", *MEASURES), rows)
+
+
+def print_heads(found: AttentionEvaluation, measure: str) -> None:
+    """The heads that ground best."""
+    rows = [
+        (f"{head.layer} head {head.head}", f"{head.chosen:.2f}", *(head.other[m].brief for m in MEASURES))
+        for head in found.best_heads(measure)
+    ]
+    print_table(f"heads chosen by {measure} on one half, measured on the other", ("head", "chosen", *MEASURES), rows)
+
+
+def draw_heads(found: AttentionEvaluation, measure: str) -> Figure:
+    """A measure of every layer and head as an image."""
+    from matplotlib.figure import Figure
+
+    values = found.heads[..., MEASURES.index(measure)].mean(0)
+    figure = Figure(figsize=(1.6 + 0.3 * values.shape[1], 1.2 + 0.3 * values.shape[0]), layout="constrained")
+    axes = figure.subplots()
+    shown = axes.imshow(values.numpy(), cmap="viridis")
+    axes.set(xlabel="head", ylabel="layer", title=measure)
+    figure.colorbar(shown)
+    return figure
+
+
+def write_report(found: AttentionEvaluation, measure: str, out: Path) -> None:
+    """Write metrics.json, heads.png and report.html."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "metrics.json", found.to_json(measure))
+    figure = draw_heads(found, measure)
+    figure.savefig(out / "heads.png", dpi=120)
+    head = [html_cell("th", name) for name in ("maps of", *MEASURES)]
+    rows = [
+        [html_cell("td", name), *(html_cell("td", str(scores[m])) for m in MEASURES)]
+        for name, scores in found.summary().items()
+    ]
+    parts = [
+        html_text("h1", f"Attention of {found.model}"),
+        html_text("p", f"{len(found.groups)} texts about {len(set(found.groups))} images of {found.data}.", "soft"),
+        html_table(head, rows),
+        html_text("h2", f"{measure} of every layer and head"),
+        html_figure(figure, f"{measure} of every layer and head"),
+    ]
+    (out / "report.html").write_text(html_page(f"Attention of {found.model}", parts), encoding="utf-8")

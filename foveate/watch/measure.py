@@ -1,0 +1,194 @@
+"""Is a model's attention where it should be? Over a dataset, beside baselines, head by head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foveate.errors import DataError, UnknownName
+from foveate.metrics.maps import baseline_maps
+from foveate.watch.cases import Case
+from foveate.watch.looking import look
+from foveate.watch.reductions import normalise
+from foveate.watch.scores import MEASURES, Interval, best_columns, bootstrap, halves, score_maps
+
+SIZE = (14, 14)
+PROMPT = "Where is {text}?"
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """The attention of a model for one case.
+
+    Attributes:
+        total: (H, W) the map of all layers and heads together.
+        heads: (L, M, H, W) the map of each head.
+        names: of the L layers.
+    """
+
+    total: Tensor
+    heads: Tensor
+    names: tuple[str, ...]
+
+
+MapSource = Callable[[np.ndarray, Case], Maps]
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionEvaluation:
+    """The scores of a model's attention over a dataset.
+
+    Attributes:
+        model: its name.
+        data: name of the dataset.
+        groups: the image of each of the B cases.
+        total: (B, S) scores of the whole map; the columns are `MEASURES`.
+        baselines: the same of each baseline.
+        heads: (B, L, M, S) scores of each head.
+        names: of the L layers.
+    """
+
+    model: str
+    data: str
+    groups: tuple[Any, ...]
+    total: Tensor
+    baselines: dict[str, Tensor]
+    heads: Tensor
+    names: tuple[str, ...]
+
+    def summary(self) -> dict[str, dict[str, Interval]]:
+        """Every measure of the model and of the baselines, with bootstrap intervals over images."""
+        rows = {self.model: self.total, **self.baselines}
+        return {
+            name: {measure: bootstrap(scores[:, column], self.groups) for column, measure in enumerate(MEASURES)}
+            for name, scores in rows.items()
+        }
+
+    def best_heads(self, measure: str = "mass", count: int = 5) -> list[HeadScore]:
+        """The heads that ground best: chosen on one half of the images, reported on the other.
+
+        Args:
+            measure: by which they are chosen.
+            count: number of heads.
+        """
+        if measure not in MEASURES:
+            raise UnknownName("measure", measure, MEASURES)
+        column, chosen_on = MEASURES.index(measure), halves(self.groups)
+        if bool(chosen_on.all()):
+            raise DataError(
+                f"evaluate-attention: expected at least two images to choose heads on one half, got {len(self.groups)} "
+                "cases of one image; use more data"
+            )
+        flat = self.heads[..., column].flatten(1)
+        rest = [group for group, first in zip(self.groups, chosen_on.tolist(), strict=True) if not first]
+        heads = self.heads.shape[2]
+        return [
+            HeadScore(
+                self.names[best // heads], best % heads, float(flat[chosen_on, best].mean()),
+                {name: bootstrap(self.heads[~chosen_on].flatten(1, 2)[:, best, i], rest)
+                 for i, name in enumerate(MEASURES)},
+            )
+            for best in best_columns(flat[chosen_on], measure, count)
+        ]  # fmt: skip
+
+    def to_json(self, measure: str = "mass") -> dict[str, Any]:
+        """Everything as JSON values."""
+
+        def row(scores: dict[str, Interval]) -> dict[str, list[float]]:
+            return {name: [score.mean, score.low, score.high] for name, score in scores.items()}
+
+        return {
+            "model": self.model,
+            "data": self.data,
+            "cases": len(self.groups),
+            "images": len(set(self.groups)),
+            "summary": {name: row(scores) for name, scores in self.summary().items()},
+            "heads": {
+                "layers": list(self.names),
+                "mean": {name: self.heads[..., i].mean(0).tolist() for i, name in enumerate(MEASURES)},
+            },
+            "best": [
+                {"layer": one.layer, "head": one.head, "chosen with": one.chosen, "other half": row(one.other)}
+                for one in (self.best_heads(measure) if len(set(self.groups)) > 1 else [])
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class HeadScore:
+    """A head that was chosen on one half of the images.
+
+    Attributes:
+        layer: name of its module.
+        head: its number.
+        chosen: its mean on the half on which it was chosen.
+        other: every measure on the other half.
+    """
+
+    layer: str
+    head: int
+    chosen: float
+    other: dict[str, Interval]
+
+
+def evaluate_attention(
+    model: str, data: str, source: MapSource, cases: Sequence[Case], progress: Callable[..., Iterable[Case]] = iter
+) -> AttentionEvaluation:
+    """Score the attention of a model on every case.
+
+    Args:
+        model, data: names to report.
+        source: from the pixels of a case to the model's maps on the grid `SIZE`.
+        cases: what to look at.
+        progress: wraps the iteration, for instance `tqdm.tqdm`.
+    """
+    total, heads, names = [], [], list[tuple[str, ...]]()
+    known = baseline_maps(*SIZE)
+    baselines: dict[str, list[Tensor]] = {name: [] for name in known}
+    for case in progress(cases):
+        maps = source(case.image.pixels(), case)
+        region, truth = case.region(*SIZE), case.truth(*SIZE)
+        total.append(score_maps(maps.total[None], region, truth)[0])
+        heads.append(score_maps(maps.heads.flatten(0, 1), region, truth).unflatten(0, maps.heads.shape[:2]))
+        names.append(maps.names)
+        for name, baseline in known.items():
+            baselines[name].append(score_maps(baseline, region, truth)[0])
+    groups = tuple(case.image_id for case in cases)
+    return AttentionEvaluation(
+        model, data, groups, torch.stack(total), {name: torch.stack(rows) for name, rows in baselines.items()},
+        torch.stack(heads), names[0],
+    )  # fmt: skip
+
+
+def hub_source(model: nn.Module, processor: Any, prompt: str = PROMPT, **options: Any) -> MapSource:
+    """Maps of a Hugging Face model.
+
+    Args:
+        model, processor: as in `fv.look`.
+        prompt: wraps a phrase for models that generate; questions are asked as they are.
+        options: of `fv.look`, such as `layers` or `relative_to`.
+    """
+    from foveate.watch.model_families import GENERATE, family_of
+
+    family = family_of(model)
+    asks = family is not None and family.kind == GENERATE
+
+    def maps(pixels: np.ndarray, case: Case) -> Maps:
+        text = prompt.format(text=case.text) if asks and not case.is_question else case.text
+        seen = look(model, processor, pixels, text, max_new_tokens=1, **options)
+        rows = torch.stack([word.attention.map(*SIZE)[0] for word in seen.words]).mean(0)
+        heads = normalise(seen.layout.spread(seen.layers.float()).flatten(-2)).unflatten(-1, seen.layout.grid).mean(2)
+        return Maps(rows, _resampled(heads), seen.names)
+
+    return maps
+
+
+def _resampled(maps: Tensor) -> Tensor:
+    from foveate.ops import resample_map
+
+    return resample_map(maps, *SIZE)

@@ -1,0 +1,84 @@
+"""What to keep of attention: which modules, rows and columns, in which precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foveate.errors import UnknownName
+from foveate.watch.record import layer_number
+
+Layers = int | str | Sequence[int | str] | Callable[[str], bool] | None
+Queries = int | slice | Sequence[int] | None
+Keep = str | slice | Sequence[int] | Tensor | None
+Columns = Tensor | None
+Locate = Callable[[str, Mapping[str, Any], int], Columns]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to keep: which modules, rows and columns, in which precision."""
+
+    chosen: Callable[[str], bool]
+    queries: Queries
+    locate: Locate | None
+    dtype: torch.dtype | None
+    device: torch.device | str | None
+    grad: bool
+
+    def rows(self, Q: int) -> Tensor | None:
+        """Indices of the rows to keep of a call with Q queries; None for all."""
+        if self.queries is None:
+            return None
+        every = range(Q)
+        if isinstance(self.queries, slice):
+            return torch.tensor(every[self.queries], dtype=torch.long)
+        wanted = [self.queries] if isinstance(self.queries, int) else list(self.queries)
+        return torch.tensor([q % Q for q in wanted if -Q <= q < Q], dtype=torch.long)
+
+
+def take_columns(weights: Tensor, columns: Tensor) -> Tensor:
+    """The columns (N,) of weights (B, M, Q, N'), or (B, N) per example, where -1 is padding with weight 0.
+
+    >>> take_columns(torch.tensor([[[[0.1, 0.2, 0.7]]]]), torch.tensor([[2, -1]])).tolist()
+    [[[[0.699999988079071, 0.0]]]]
+    """
+    columns = columns.to(weights.device)
+    if columns.ndim == 1:
+        return weights.index_select(-1, columns)
+    index = columns.clamp(min=0)[:, None, None].expand(*weights.shape[:-1], columns.shape[-1])
+    return weights.gather(-1, index).masked_fill((columns < 0)[:, None, None], 0)
+
+
+def module_filter(layers: Layers) -> Callable[[str], bool]:
+    """A function that says whether the module of a name is among `layers`; see `watch`."""
+    if layers is None:
+        return lambda name: True
+    if callable(layers):
+        return layers
+    wanted = [layers] if isinstance(layers, int | str) else list(layers)
+    numbers = {one for one in wanted if isinstance(one, int)}
+    patterns = [one for one in wanted if isinstance(one, str)]
+    return lambda name: layer_number(name) in numbers or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def locator(model: nn.Module, keep: Keep) -> Locate | None:
+    """A function that returns the columns to keep of a call, or None when it is not kept at all."""
+    if keep is None:
+        return None
+    if isinstance(keep, str):
+        if keep != "image":
+            raise UnknownName("watch keep", keep, ("image",))
+        from foveate.watch.model_families import ImageColumns
+
+        return ImageColumns(model)
+    if isinstance(keep, slice):
+        return lambda name, inputs, key_count: torch.arange(key_count)[keep]
+    columns = torch.as_tensor(keep, dtype=torch.long)
+    most = int(columns.max()) if columns.numel() else -1
+    return lambda name, inputs, key_count: columns if most < key_count else None

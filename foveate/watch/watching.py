@@ -1,0 +1,383 @@
+"""Watch the attention of any torch model while it runs as it always does."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from foveate.attention import Attended
+from foveate.watch.calls import joint_mask, multihead_weights, project, sdpa_weights, unpack_groups, weigh, with_heads
+from foveate.watch.modules import FUSED, attending_inside, attends, compiled_modules, is_changed, is_over_tokens
+from foveate.watch.record import Record, Records
+from foveate.watch.request import Keep, Layers, Queries, Request, locator, module_filter, take_columns
+
+SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+SOFTMAX = (torch.softmax, torch.special.softmax, Tensor.softmax, F.softmax)
+SEEN = frozenset({weigh, F.scaled_dot_product_attention, *SOFTMAX})
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    layers: Layers = None,
+    queries: Queries = None,
+    keep: Keep = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    grad: bool = False,
+) -> Iterator[Records]:
+    """Record where a model attends while it runs; its results stay the same bit for bit.
+
+    A torch function mode sees every softmax, `scaled_dot_product_attention` and multi-head call inside the model's
+    attention modules. A model that computes with SDPA or flash kernels keeps doing so: the weights of the rows asked
+    for are computed beside it.
+
+    Args:
+        model: any torch module.
+        layers: which attention modules: numbers (the last number in a module's name), patterns of names such as
+            "*language_model*", a function of the name, or None for all.
+        queries: which rows of each call: an index such as -1 (the token being generated), a slice or several indices;
+            None for all.
+        keep: which columns of each call: "image" (the image tokens, found from the model's family and inputs), a slice,
+            indices (N,), or indices (B, N) per example with -1 at padding; None for all.
+        dtype, device: of the weights that are kept, those of the call when None; `torch.float16` and "cpu" save memory.
+        grad: keep the weights in the graph, so that `torch.autograd.grad` reaches them. Fused calls are then computed
+            from their weights, which may change the last digits of the results; needs all rows and columns.
+
+    Yields:
+        A sequence of `Record` in the order of the calls, filled while the model runs.
+
+    Warns:
+        When attention modules ran without a call that can be seen (compiled code, kernels called directly); they are
+        listed in `unseen`.
+
+    >>> attend = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    >>> with watch(attend) as seen:
+    ...     _ = attend(*[torch.zeros(1, 3, 8)] * 3)
+    >>> seen[0].weights.shape
+    torch.Size([1, 2, 3, 3])
+    """
+    if grad and not (queries is None and keep is None):
+        raise ValueError(
+            f"watch: expected all rows and columns with grad=True, got queries={queries!r} and keep={keep!r}; take the "
+            "part you need from the gradient"
+        )
+    chosen = module_filter(layers)
+    locate = locator(model, keep)
+    watcher = _Watcher(Request(chosen, queries, locate, dtype, device, grad))
+    roots = compiled_modules(model)
+    with _wrapped(model, watcher, roots), _Mode(watcher):
+        yield watcher.records
+    hidden = [name for name in attending_inside(model, roots) if chosen(name)] if watcher.compiled_ran else []
+    watcher.records.unseen[:] = list(dict.fromkeys([*watcher.missed, *hidden]))
+    if watcher.records.unseen:
+        warnings.warn(_unseen_message(watcher.records.unseen), stacklevel=3)
+
+
+@dataclass
+class _Running:
+    """A module that is running, and the number of attention calls seen inside it so far."""
+
+    name: str
+    module: nn.Module
+    calls: int = 0
+
+
+@dataclass
+class _Watcher:
+    """The stack of running modules, and what was recorded."""
+
+    request: Request
+    records: Records = field(default_factory=Records)
+    stack: list[_Running] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    inputs: dict[str, Any] = field(default_factory=dict)
+    passes: int = 0
+    compiled_ran: bool = False
+
+    def module(self, only_attention: bool) -> tuple[str, nn.Module] | None:
+        """The innermost running module, or the innermost one that attends by its class name."""
+        for running in reversed(self.stack):
+            if not only_attention or attends(running.module):
+                return running.name, running.module
+        return None
+
+    def wants(self, name: str, module: nn.Module) -> bool:
+        """True when the weights of a module are to be kept."""
+        return self.request.chosen(name) and is_over_tokens(module)
+
+    def seen(self) -> None:
+        """Count a call for every module that is running."""
+        for running in self.stack:
+            running.calls += 1
+
+    def note(self, name: str, weights: Tensor, rows: Tensor | None, Q: int, via: str) -> None:
+        """Keep the weights (B, M, Q, N) of a call, of which `rows` are computed."""
+        index = torch.arange(Q) if rows is None else rows
+        columns, key_count = None, weights.shape[-1]
+        if self.request.locate is not None:
+            columns = self.request.locate(name, self.inputs, key_count)
+            if columns is None:
+                return
+            weights = take_columns(weights, columns)
+        if not self.request.grad:
+            # A view would keep the whole tensor alive.
+            weights = weights.detach().clone() if self.request.dtype is None else weights.detach()
+            weights = weights.to(device=self.request.device, dtype=self.request.dtype)
+        # A model that generates by a part of itself never runs as a whole: each call of a module is then one step.
+        step = self.passes - 1 if self.passes else sum(row.name == name for row in self.records.rows)
+        self.records.rows.append(Record(name, weights, step, index, columns, key_count, via))
+
+
+class _Mode(TorchFunctionMode):
+    """Sees the calls that attend; every call is passed on unchanged."""
+
+    def __init__(self, watcher: _Watcher) -> None:
+        super().__init__()
+        self.watcher = watcher
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the call and note its weights."""
+        kwargs = kwargs or {}
+        if func not in SEEN:
+            return func(*args, **kwargs)
+        if func is F.scaled_dot_product_attention:
+            call = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **kwargs}
+            if self.watcher.request.grad:
+                return self._from_weights(call)
+            result = func(*args, **kwargs)
+            self._note_sdpa(call)
+            return result
+        result = func(*args, **kwargs)
+        if func is weigh:
+            self._note_result(result, "foveate")
+        elif _is_attention(result, args, kwargs):
+            self._note_result(result, "softmax")
+        return result
+
+    def _note_result(self, weights: Tensor, via: str) -> None:
+        found = self.watcher.module(only_attention=via == "softmax")
+        if found is None:
+            return
+        name, module = found
+        self.watcher.seen()
+        if not self.watcher.wants(name, module):
+            return
+        weights = with_heads(weights, module)
+        if isinstance(getattr(module, "sinks", None), Tensor):
+            weights = weights[..., :-1]  # the last column is a learned sink, not a token
+        Q = weights.shape[-2]
+        rows = self.watcher.request.rows(Q)
+        weights = weights if rows is None else weights.index_select(-2, rows.to(weights.device))
+        self.watcher.note(name, weights, rows, Q, via)
+
+    def _note_sdpa(self, call: dict[str, Any]) -> None:
+        found = self._caller()
+        if found is None:
+            return
+        name, module = found
+        call = unpack_groups(module, {key: value for key, value in call.items() if value is not None})
+        Q = call["query"].shape[-2]
+        rows = self.watcher.request.rows(Q)
+        if rows is not None and not len(rows):
+            return
+        with torch.no_grad():
+            weights = sdpa_weights(**call, rows=rows)
+        self.watcher.note(name, with_heads(weights, module), rows, Q, "sdpa")
+
+    def _from_weights(self, call: dict[str, Any]) -> Tensor:
+        """The result of SDPA by way of its weights, so that a gradient reaches them."""
+        call = {key: value for key, value in call.items() if value is not None}
+        weights, value = sdpa_weights(**call), call["value"]
+        found = self._caller()
+        if found is not None:
+            self.watcher.note(found[0], weights, None, weights.shape[-2], "sdpa")
+        if call.get("enable_gqa"):
+            value = value.repeat_interleave(weights.shape[-3] // value.shape[-3], -3)
+        result: Tensor = F.dropout(weights, call.get("dropout_p", 0.0)) @ value
+        return result
+
+    def _caller(self) -> tuple[str, nn.Module] | None:
+        """The module whose call this is, None when it is not watched."""
+        found = self.watcher.module(only_attention=True) or self.watcher.module(only_attention=False)
+        if found is None:
+            return None
+        self.watcher.seen()
+        return found if self.watcher.wants(*found) else None
+
+
+def _is_attention(result: Any, args: Any, kwargs: Mapping[str, Any]) -> bool:
+    """True for a softmax over the last axis of at least three."""
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    return isinstance(result, Tensor) and result.ndim >= 3 and dim in (-1, result.ndim - 1)
+
+
+@contextmanager
+def _wrapped(model: nn.Module, watcher: _Watcher, roots: Sequence[str]) -> Iterator[None]:
+    """Wrap the forward of every module so that the watcher knows which one is running.
+
+    Wrappers, not hooks: torch's fused encoder layers take another path, with other last digits, when they find hooks.
+    """
+    inside = tuple(f"{root}." if root else "" for root in roots)
+    undo = []
+    for name, module in model.named_modules():
+        if name not in roots and inside and name.startswith(inside):
+            continue  # compiled code runs no Python of ours
+        if not attends(module) and module is not model and next(module.children(), None) is None:
+            continue  # a linear layer or a norm: a call inside it would belong to the module around it
+        undo.append((module, module.__dict__.get("forward")))
+        wrap = _wrap_compiled(module, watcher) if name in roots else _wrap(module, name, watcher, module is model)
+        module.__dict__["forward"] = wrap
+    try:
+        yield
+    finally:
+        for module, previous in undo:
+            if previous is None:
+                del module.__dict__["forward"]
+            else:
+                module.__dict__["forward"] = previous
+
+
+def _wrap_compiled(module: nn.Module, watcher: _Watcher) -> Callable[..., Any]:
+    """A compiled module runs outside the mode, which the compiler would otherwise trace."""
+    forward = module.forward
+
+    @functools.wraps(forward)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        watcher.compiled_ran = True
+        with torch._C.DisableTorchFunction():
+            return forward(*args, **kwargs)
+
+    return run
+
+
+def _wrap(module: nn.Module, name: str, watcher: _Watcher, is_top: bool) -> Callable[..., Any]:
+    if not (is_top or attends(module) or isinstance(module, FUSED)):
+        return _wrap_plain(module, name, watcher)
+    forward = module.forward
+    names = inspect.signature(forward)
+    # Inside the mode torch's own modules avoid their fused path; they are watched from outside instead.
+    outside = isinstance(module, FUSED) and not is_changed(module)
+
+    @functools.wraps(forward)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if is_top:
+            watcher.passes += 1
+            watcher.inputs = _named(names, args, kwargs, watcher.inputs)
+        running = _Running(name, module)
+        watcher.stack.append(running)
+        try:
+            if watcher.request.grad and outside and isinstance(module, nn.MultiheadAttention):
+                return _multihead_with_grad(watcher, name, module, dict(names.bind(*args, **kwargs).arguments))
+            with torch._C.DisableTorchFunction() if outside else nullcontext():
+                result = forward(*args, **kwargs)
+            _after(watcher, running, result, names, args, kwargs)
+            return result
+        finally:
+            watcher.stack.pop()
+
+    return run
+
+
+def _wrap_plain(module: nn.Module, name: str, watcher: _Watcher) -> Callable[..., Any]:
+    """A module that does not attend itself, but may hold modules that do."""
+    forward, stack = module.forward, watcher.stack
+
+    @functools.wraps(forward)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        stack.append(_Running(name, module))
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            stack.pop()
+
+    return run
+
+
+def _after(watcher: _Watcher, running: _Running, result: Any, names: inspect.Signature, args: Any, kwargs: Any) -> None:
+    """Record what is known only once a module has run, and notice attention without a call."""
+    name, module = running.name, running.module
+    if isinstance(module, nn.MultiheadAttention) and not is_changed(module):
+        watcher.seen()
+        if watcher.wants(name, module):
+            _note_multihead(watcher, name, module, dict(names.bind(*args, **kwargs).arguments))
+    elif running.calls:
+        return
+    elif isinstance(result, Attended):
+        watcher.seen()
+        if watcher.wants(name, module):
+            _note_attended(watcher, name, result)
+    elif (attends(module) or isinstance(module, FUSED)) and watcher.request.chosen(name):
+        watcher.missed.append(name)
+        watcher.seen()  # named once, by the innermost module
+
+
+def _note_multihead(watcher: _Watcher, name: str, module: nn.MultiheadAttention, call: dict[str, Any]) -> None:
+    query = call["query"]
+    Q = query.shape[-2 if module.batch_first or query.ndim == 2 else 0]
+    rows = watcher.request.rows(Q)
+    if rows is not None and not len(rows):
+        return
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        weights = multihead_weights(module, call, rows)
+    watcher.note(name, weights, rows, Q, "multihead")
+
+
+def _multihead_with_grad(watcher: _Watcher, name: str, module: nn.MultiheadAttention, call: dict[str, Any]) -> Any:
+    """Run a multi-head module by way of its weights: those that torch returns are a copy no gradient reaches."""
+    if module.bias_k is not None or module.add_zero_attn:
+        raise ValueError(
+            f"watch: expected multi-head attention without bias_k and add_zero_attn with grad=True, got {name}; watch "
+            "without grad"
+        )
+    query, key, value = project(module, call["query"], call["key"], call["value"])
+    mask = joint_mask(call.get("attn_mask"), call.get("key_padding_mask"), module.num_heads)
+    weights = sdpa_weights(query, key, value, mask)
+    watcher.seen()
+    watcher.note(name, weights, None, weights.shape[-2], "multihead")
+    context = module.out_proj((weights @ value).transpose(1, 2).flatten(2))
+    averaged = weights.mean(1) if call.get("average_attn_weights", True) else weights
+    result = context if module.batch_first else context.transpose(0, 1)
+    return result, averaged if call.get("need_weights", True) else None
+
+
+def _note_attended(watcher: _Watcher, name: str, attended: Attended) -> None:
+    """An attention of foveate: its own weights, (B, ..., N) with any query axes as rows."""
+    weights = attended.weights
+    weights = weights.reshape(len(weights), 1, -1, weights.shape[-1]) if weights.ndim != 4 else weights
+    Q = weights.shape[-2]
+    rows = watcher.request.rows(Q)
+    weights = weights if rows is None else weights.index_select(-2, rows.to(weights.device))
+    watcher.note(name, weights, rows, Q, "foveate")
+
+
+def _named(names: inspect.Signature, args: Any, kwargs: Any, before: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a forward pass by name; those of an earlier one where a step of generation leaves them out."""
+    try:
+        bound = names.bind(*args, **kwargs).arguments
+    except TypeError:
+        return dict(before)  # the call itself raises a better message
+    found = {**bound, **bound.get("kwargs", {})}
+    tensors = {name: value for name, value in found.items() if value is not None and name != "past_key_values"}
+    # In later steps of generation `input_ids` is only the new token: the image stands where the first pass had it.
+    return {**tensors, **before} if "input_ids" in before else {**before, **tensors}
+
+
+def _unseen_message(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"watch: expected an attention call that Python can see in every attention module, got none in {shown}; use an "
+        'uncompiled model with attn_implementation="sdpa" or "eager", and for torch.nn.TransformerEncoderLayer '
+        "torch.backends.mha.set_fastpath_enabled(False)"
+    )

@@ -1,0 +1,244 @@
+"""`fv.look` on tiny models with their processors, its options, and the commands on saved models."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="needs the extra hf")
+
+import foveate as fv
+from foveate.cli import main
+from foveate.watch import NEUTRAL, describe, load_pretrained
+from foveate.watch.spoken_words import group_words
+from tests.watch.processors import PROCESSORS, tokenizer
+from tests.watch.test_planted import build
+
+IMAGE = (np.random.default_rng(0).random((60, 100, 3)) * 255).astype(np.uint8)
+QUICK = ("ViT", "SigLIP", "BLIP", "DETR", "LLaVA", "Idefics3", "BLIP-2")
+CASES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PROCESSORS]
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_word_has_a_map_of_the_image(name):
+    model, processor, _ = build(name)
+    seen = fv.look(model, processor, IMAGE, "what is this", max_new_tokens=3)
+    assert seen.words
+    for word in seen.words:
+        assert word.attention.map(60, 100).shape == (1, 60, 100)
+        assert float(word.attention.map().sum()) == pytest.approx(1, abs=1e-5)
+    assert seen.layers.shape[2:] == (len(seen.words), len(seen.layout.tokens))
+    assert seen.plot().axes
+
+
+def llava():
+    model, processor, _ = build("LLaVA")
+    return model, processor
+
+
+def test_generated_words_are_those_of_generate():
+    model, processor = llava()
+    seen = fv.look(model, processor, IMAGE, "what is this", max_new_tokens=4)
+    from foveate.watch.model_families import FAMILIES
+    from foveate.watch.prompts import make_inputs
+
+    inputs = make_inputs(model, processor, IMAGE, "what is this", FAMILIES["llava"])
+    made = model.generate(**inputs, max_new_tokens=4, do_sample=False, output_attentions=False)
+    new = made[0, inputs["input_ids"].shape[1] :]
+    assert seen.text == processor.tokenizer.decode(new, skip_special_tokens=True)
+    assert " ".join(word.text for word in seen.words) == seen.text
+
+
+def test_maps_are_the_weights_of_the_step_that_chose_the_word():
+    model, processor = llava()
+    seen = fv.look(model, processor, IMAGE, "what is this", max_new_tokens=2)
+    model.set_attn_implementation("eager")
+    from foveate.watch.model_families import FAMILIES
+    from foveate.watch.prompts import make_inputs
+
+    inputs = make_inputs(model, processor, IMAGE, "what is this", FAMILIES["llava"])
+    made = model.generate(
+        **inputs, max_new_tokens=2, do_sample=False, output_attentions=True, return_dict_in_generate=True
+    )
+    image = (inputs["input_ids"][0] == 199).nonzero()[:, 0]
+    steps = [torch.stack([layer[0, :, -1, image] for layer in attentions]) for attentions in made.attentions]
+    new = made.sequences[0, inputs["input_ids"].shape[1] :].tolist()
+    for number, (_, positions) in enumerate(group_words(processor.tokenizer, new)):
+        expected = torch.stack([steps[position] for position in positions]).mean(0)
+        torch.testing.assert_close(seen.layers[:, :, number], expected, atol=1e-6, rtol=0)
+
+
+def test_options_change_the_map():
+    model, processor = llava()
+    ask = {"max_new_tokens": 1}
+    plain = fv.look(model, processor, IMAGE, "what is this", **ask).words[0].attention.weights
+    for options in (
+        {"layers": [1]},
+        {"heads": 2},
+        {"heads": "max"},
+        {"over": "max"},
+        {"relative_to": NEUTRAL},
+        {"relative_to": "left"},
+    ):
+        changed = fv.look(model, processor, IMAGE, "what is this", **ask, **options).words[0].attention.weights
+        assert not torch.equal(plain, changed), options
+    only = fv.look(model, processor, IMAGE, "what is this", **ask, layers=[1])
+    assert [name.split(".")[-2] for name in only.names] == ["1"]
+
+
+def test_sinks_are_removed():
+    from foveate.watch.layouts import Layout
+    from foveate.watch.looking import _against, _Found
+
+    layout = Layout.regular(torch.arange(16), 4, 4)
+    rows = torch.tensor([[1.0] * 14 + [5.0, 40.0]]) / 59
+    neutral = torch.tensor([[1.0] * 15 + [40.0]]) / 55
+    empty = torch.zeros(1, 1, 1, 16)
+    found, base = (_Found("", ["a"], weights, empty, ("l",), layout) for weights in (rows, neutral))
+    assert _against(found, base, divide=False, remove=True).rows[0].argmax().item() == 14
+    assert _against(found, base, divide=True, remove=False).rows[0].argmax().item() == 14
+
+
+def test_methods():
+    model, processor, _ = build("ViT")
+    plain = fv.look(model, processor, IMAGE).words[0].attention.weights
+    rolled = fv.look(model, processor, IMAGE, method="rollout").words[0].attention.weights
+    assert not torch.equal(plain, rolled)
+    model, processor, _ = build("CLIP")
+    relevance = fv.look(model, processor, IMAGE, "red circle").words[0].attention.weights
+    other = fv.look(model, processor, IMAGE, "green square").words[0].attention.weights
+    assert not torch.equal(relevance, other)  # relevance depends on the text
+    attention = [
+        fv.look(model, processor, IMAGE, text, method="attention").words[0].attention.weights
+        for text in ("red circle", "green square")
+    ]
+    assert torch.equal(*attention)  # the image tower alone does not
+    with pytest.raises(fv.UnknownName, match="rollout"):
+        fv.look(model, processor, IMAGE, "a", method="rolout")
+    with pytest.raises(ValueError, match="expected a text"):
+        fv.look(model, processor, IMAGE)
+
+
+def test_an_unknown_family_takes_a_grid_and_tokens():
+    model, processor, _ = build("ViT")
+    known = fv.look(model, processor, IMAGE, layers=[1]).layers
+    model.config.model_type = "unheard of"
+    with pytest.raises(fv.ShapeError, match=r"got 'unheard of'; pass grid=\(rows, columns\)"):
+        fv.look(model, processor, IMAGE)
+    with pytest.raises(fv.ShapeError, match="together"):
+        fv.look(model, processor, IMAGE, grid=(4, 4))
+    seen = fv.look(model, processor, IMAGE, grid=(4, 4), tokens=range(1, 17), layers=[1])
+    assert seen.layers.shape == known.shape
+    with pytest.raises(fv.ShapeError, match="check tokens="):
+        fv.look(model, processor, IMAGE, grid=(4, 4), tokens=range(90, 106))
+
+
+def test_a_model_through_its_query_tokens():
+    model, processor, _ = build("BLIP-2")
+    seen = fv.look(model, processor, IMAGE, "what is this", max_new_tokens=2)
+    assert seen.layout.grid == (4, 4)
+    assert seen.layers.shape == (2, 4, len(seen.words), 16)
+
+
+def test_fit_describes_the_map():
+    weights = torch.full((1, 64), 0.2 / 64)
+    weights[0, 9] += 0.5
+    weights[0, 54] += 0.3
+    found = describe(fv.Attended(torch.zeros(1, 0), weights, grid=(8, 8)).fit("k-mca", components=2))
+    assert found.count == 2
+    assert math.isclose(sum(one.weight for one in found.ellipses), 1, abs_tol=1e-4)
+    x0, y0, x1, y1 = found.ellipses[0].box
+    assert x0 < 1.5 / 8 < x1
+    assert y0 < 1.5 / 8 < y1
+    assert str(found).endswith("background 0 %")
+    hazy = describe(fv.Attended(torch.zeros(1, 0), weights, grid=(8, 8)).fit("multimodal"))
+    assert hazy.count == 2
+    assert hazy.background == pytest.approx(0.2, abs=0.05)
+    assert [one.weight for one in hazy.ellipses] == pytest.approx([0.5, 0.3], abs=0.05)
+    attended = fv.Attended(torch.zeros(1, 0), weights, grid=(8, 8))
+    with pytest.raises(fv.ShapeError, match=r"call attended\.fit"):
+        describe(attended)
+    with pytest.raises(fv.UnknownName, match="continuous"):
+        attended.fit("sparsemax")
+    with pytest.raises(fv.ShapeError, match="grid=None"):
+        fv.Attended(torch.zeros(1, 0), weights).fit("multimodal")
+
+
+def test_words_of_subword_tokens():
+    words = tokenizer()
+    assert group_words(words, [1, 13, 14, 2]) == [("red", [1]), ("circle", [2])]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A tiny LLaVA with its processor, and an image, on disk."""
+    from PIL import Image
+
+    root = tmp_path_factory.mktemp("models")
+    model, processor = llava()
+    model.save_pretrained(root / "llava")
+    processor.save_pretrained(root / "llava")
+    Image.fromarray(IMAGE).save(root / "image.png")
+    return root
+
+
+def test_load_from_disk(saved):
+    model, processor = load_pretrained(str(saved / "llava"))
+    assert type(model).__name__ == "LlavaForConditionalGeneration"
+    assert not model.training
+    seen = fv.look(model, processor, saved / "image.png", "what is this", max_new_tokens=1)
+    assert len(seen.words) == 1
+
+
+def test_a_model_that_is_not_on_disk(monkeypatch, capsys):
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(fv.DataError, match=r"'someone/nothing', got .*; check the name and the connection") as error:
+        load_pretrained("someone/nothing")
+    assert "\n" not in str(error.value)
+    assert main(["look", "someone/nothing", "x.png"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_look_command(saved, tmp_path, capsys):
+    arguments = ["look", str(saved / "llava"), str(saved / "image.png"), "what is this", "--max-new-tokens", "2"]
+    more = ["--plot", str(tmp_path / "o.png"), "--out", str(tmp_path / "o.json"), "--relative", "--fit", "multimodal"]
+    assert main([*arguments, *more, "--layers", "0", "1"]) == 0
+    assert "background" in capsys.readouterr().out
+    assert (tmp_path / "o.png").read_bytes()[:4] == b"\x89PNG"
+    assert json.loads((tmp_path / "o.json").read_text())["words"]
+
+
+def test_evaluate_attention_command(saved, tmp_path, capsys):
+    assert main(["evaluate-attention", str(saved / "llava"), "--limit", "4", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "heads chosen by mass on one half" in out
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert set(metrics["summary"]) == {str(saved / "llava"), "uniform", "centre", "random"}
+    assert len(metrics["best"]) == 5
+    assert (tmp_path / "heads.png").exists()
+    assert "Attention of" in (tmp_path / "report.html").read_text()
+
+
+def test_evaluate_attention_of_our_own_run(capsys):
+    assert main(["evaluate-attention", "scenes-vqa", "--limit", "12"]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if "scenes-vqa" in line)
+    assert float(row.split()[2].split("±")[0]) > 0.2  # far more mass inside than the uniform 0.06
+
+
+def test_evaluate_attention_on_own_images(saved, tmp_path, capsys):
+    from PIL import Image
+
+    lines = []
+    for number in range(3):
+        Image.fromarray(IMAGE).save(tmp_path / f"{number}.png")
+        lines.append(json.dumps({"image": f"{number}.png", "object": "circle", "box": [10, 10, 40, 30]}))
+    (tmp_path / "all.jsonl").write_text("\n".join(lines))
+    assert main(["evaluate-attention", str(saved / "llava"), "--data", str(tmp_path), "--measure", "auc"]) == 0
+    assert "heads chosen by auc" in capsys.readouterr().out
