@@ -168,6 +168,8 @@ class _Run(torch.autograd.Function):
         if not torch.is_grad_enabled():
             native = kernels.em_gradient(weights, positions, floor, states, shares, to_last, to_likelihood)
             return *native, None, None, None, None
+        # aliases: a start that was made from the weights must not count in the gradient to the weights
+        weights, start = weights.view_as(weights), start.view_as(start)
         background = bool(torch.isinf(start[0, 0, -1, 3]))
         points = Points(weights, positions, floor[..., :2], ctx.spread)
         mixtures, log_likelihood = _run_torch(points, _unpack(start, background), ctx.iterations, None)
