@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foveate import hf, ops, plot
-    from foveate.attention import MECHANISMS, Attended, MultiheadAttention, mechanism
+    from foveate.attention import (
+        MECHANISMS,
+        Attended,
+        AttentionPool,
+        MultiheadAttention,
+        mechanism,
+        scaled_dot_product_attention,
+    )
     from foveate.errors import DataError, FoveateError, MissingExtra, ShapeError, UnknownName
     from foveate.hub import load
     from foveate.ops import (
@@ -39,6 +46,7 @@ __all__ = [
     "MECHANISMS",
     "TRANSFORMS",
     "Attended",
+    "AttentionPool",
     "BetaGaussian",
     "DataError",
     "FoveateError",
@@ -62,6 +70,7 @@ __all__ = [
     "mechanism",
     "ops",
     "plot",
+    "scaled_dot_product_attention",
     "select_mixture",
     "softmax",
     "sparsemax",
@@ -70,7 +79,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "foveate.attention": ("MECHANISMS", "Attended", "MultiheadAttention", "mechanism"),
+    "foveate.attention": (
+        "MECHANISMS",
+        "Attended",
+        "AttentionPool",
+        "MultiheadAttention",
+        "mechanism",
+        "scaled_dot_product_attention",
+    ),
     "foveate.errors": ("DataError", "FoveateError", "MissingExtra", "ShapeError", "UnknownName"),
     "foveate.hub": ("load",),
     "foveate.watch": ("look",),

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foveate.attention.attended import split_mask
 from foveate.ops import TRANSFORMS
 from foveate.registry import optional
 from foveate.watch.modules import attention_modules, is_over_tokens
@@ -20,7 +21,7 @@ from foveate.watch.pooling import pool_heads
 from foveate.watch.probe import probe_inputs
 from foveate.watch.request import Layers, module_filter
 from foveate.watch.swap import Changed, swap
-from foveate.watch.transforms import Change, split_mask
+from foveate.watch.transforms import Change
 from foveate.watch.watching import watch
 
 PREFIX = "foveate-"

@@ -2,12 +2,14 @@
 
 from functools import partial
 
-from foveate.attention.attended import Attended, Grid
+from foveate.attention.attended import AnyGrid, Attended, Grid
 from foveate.attention.continuous import ContinuousAttention
 from foveate.attention.discrete import DiscreteAttention
+from foveate.attention.dot_product import scaled_dot_product_attention
 from foveate.attention.fits import ChooseMixture, Fit, MatchBetaGaussian, MatchMoments, SparseMixture, SplitMixture
 from foveate.attention.mechanism import Mechanism, continuous, mechanism
 from foveate.attention.multihead import MultiheadAttention
+from foveate.attention.pool import AttentionPool
 from foveate.ops import TRANSFORMS
 
 _THESIS, _PAPER = "Farinhas 2021", "Farinhas et al. 2021"
@@ -28,7 +30,9 @@ MECHANISMS: dict[str, Mechanism] = {
 
 __all__ = [
     "MECHANISMS",
+    "AnyGrid",
     "Attended",
+    "AttentionPool",
     "ChooseMixture",
     "ContinuousAttention",
     "DiscreteAttention",
@@ -41,4 +45,5 @@ __all__ = [
     "SparseMixture",
     "SplitMixture",
     "mechanism",
+    "scaled_dot_product_attention",
 ]

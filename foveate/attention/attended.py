@@ -1,10 +1,12 @@
-"""What every attention returns."""
+"""What every attention takes and returns: grids in every form, masks, `Attended`."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex, overload
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from foveate.ops.resample import resample_map
 from foveate.ops.trees import as_tree
 
 Grid = tuple[int, ...] | Tensor
+AnyGrid = Grid | int | Sequence[int] | Sequence[Sequence[int]]
 
 
 @as_tree
@@ -143,17 +146,6 @@ class Attended:
         return self.grid.reshape(self.grid.shape[0], *[1] * (self.weights.ndim - 2), 2)
 
 
-def grid_size(grid: Grid) -> tuple[int, ...]:
-    """Rows and columns of the grid, or of the canvas that holds every grid of the batch.
-
-    >>> grid_size(torch.tensor([[2, 5], [3, 4]]))
-    (3, 5)
-    """
-    if not isinstance(grid, Tensor):
-        return tuple(grid)
-    return tuple(int(n) for n in grid.amax(0)) if len(grid) else (0, 0)
-
-
 def to_canvas(x: Tensor, grid: Tensor, size: tuple[int, ...]) -> Tensor:
     """Lay (B, ..., N) locations of images with different grids on one (B, ..., H, W) canvas; 0 where there is none.
 
@@ -190,22 +182,79 @@ def _share(mass: Tensor, weights: Tensor, axes: int) -> Tensor:
     return torch.where(there & (total > 0), mass / torch.where(total > 0, total, 1), 0)
 
 
+def as_grid(where: str, grid: AnyGrid | None) -> Grid | None:
+    """The grid as a tuple for all examples or as a (B, 2) tensor: a list of pairs holds one pair per example.
+
+    >>> as_grid("example", [7, 7]), as_grid("example", 9), as_grid("example", [(7, 7), (5, 6)]).tolist()
+    ((7, 7), (9,), [[7, 7], [5, 6]])
+    """
+    if grid is None or isinstance(grid, Tensor) or (isinstance(grid, tuple) and all(map(_is_size, grid))):
+        return grid
+    if isinstance(grid, SupportsIndex):
+        return (index(grid),)
+    if not hasattr(grid, "__len__"):
+        raise TypeError(
+            f"{where}: expected grid as (H, W), a list of pairs or a tensor, got {type(grid).__name__}; pass rows and "
+            "columns"
+        )
+    entries: list[Any] = list(grid)
+    if entries and all(isinstance(n, SupportsIndex) for n in entries):
+        return tuple(index(n) for n in entries)
+    pairs = [tuple(pair) if hasattr(pair, "__len__") else (pair,) for pair in entries]
+    if any(len(pair) != 2 or not all(isinstance(n, SupportsIndex) for n in pair) for pair in pairs):
+        raise ShapeError(
+            f"{where}: expected a grid (H, W) or one pair of rows and columns per example, got {grid!r}; for sequences "
+            "of different lengths pass a mask"
+        )
+    return torch.tensor([[index(n) for n in pair] for pair in pairs], dtype=torch.long).reshape(-1, 2)
+
+
+def _is_size(n: object) -> bool:
+    return isinstance(n, int | torch.SymInt)
+
+
+def grid_size(grid: Grid) -> tuple[int, ...]:
+    """Rows and columns of the grid, or of the canvas that holds every grid of the batch.
+
+    >>> grid_size(torch.tensor([[2, 5], [3, 4]]))
+    (3, 5)
+    """
+    if not isinstance(grid, Tensor):
+        return tuple(grid)
+    return tuple(int(n) for n in grid.amax(0)) if len(grid) else (0, 0)
+
+
 def check_inputs(
     where: str, scores: Tensor, values: Tensor, grid: Grid | None, mask: Tensor | None, *, needs_grid: bool = False
 ) -> None:
-    """Raises an error if scores (B, ..., N), values (B, N, D), grid and mask (B, N) do not match."""
+    """Raises an error if scores (B, ..., N), values (B, ..., N, D), grid and mask do not match."""
     check_floating(where, "scores", scores)
     check_floating(where, "values", values)
     check_ndim(where, "scores", scores, 2, "(B, ..., N)")
     B, N = scores.shape[0], scores.shape[-1]
-    if values.ndim != 3 or values.shape[:2] != (B, N):
+    own, queries = values.shape[1:-2], scores.shape[1:-1]
+    fits = values.ndim >= 3 and values.shape[0] == B and values.shape[-2] == N and len(own) <= len(queries)
+    if not fits or any(v not in (1, q) for v, q in zip(own, queries, strict=False)):
+        also = f", or with the query axes of scores {tuple(scores.shape)} after the first" if queries else ""
         raise ShapeError(
-            f"{where}: expected values (B, N, D) = ({B}, {N}, any), got {tuple(values.shape)}; "
+            f"{where}: expected values (B, N, D) = ({B}, {N}, any){also}, got {tuple(values.shape)}; "
             "pass one row of values per score"
         )
-    if mask is not None:
-        check_mask(where, mask, (B, N))
+    check_attention_mask(where, mask, scores)
     check_grid(where, grid, B, N, needs_grid=needs_grid)
+
+
+def check_attention_mask(where: str, mask: Tensor | None, scores: Tensor) -> None:
+    """Raises an error if the mask is neither (B, N) nor broadcasts to scores (B, ..., N) with as many axes."""
+    if mask is None:
+        return
+    if isinstance(mask, Tensor) and mask.ndim > 2 and mask.ndim != scores.ndim:
+        raise ShapeError(
+            f"{where}: expected a mask (B, N), or one with as many axes as scores {tuple(scores.shape)}, got "
+            f"{tuple(mask.shape)}; add axes of size 1"
+        )
+    several = isinstance(mask, Tensor) and mask.ndim > 2
+    check_mask(where, mask, scores.shape if several else (scores.shape[0], scores.shape[-1]))
 
 
 def check_grid(where: str, grid: Grid | None, B: int, N: int, *, needs_grid: bool = False) -> None:
@@ -229,17 +278,84 @@ def check_grid(where: str, grid: Grid | None, B: int, N: int, *, needs_grid: boo
 
 
 def without_padding(grid: Grid | None, mask: Tensor | None, N: int) -> Tensor | None:
-    """The mask (B, N) with the padding of examples whose own grid has fewer than N cells taken out."""
+    """The mask with the padding of examples whose own grid has fewer than N cells taken out."""
     if not isinstance(grid, Tensor):
         return mask
     real = torch.arange(N, device=grid.device) < grid.prod(-1, keepdim=True)
-    return real if mask is None else real & mask
+    if mask is None:
+        return real
+    real = real.to(mask.device)
+    return mask & real.reshape(len(real), *[1] * max(mask.ndim - 2, 0), N)
 
 
 def mask_beside(scores: Tensor, mask: Tensor | None) -> Tensor | None:
-    """The (B, N) mask shaped to go beside the query axes of (B, ..., N) scores."""
-    if mask is None:
-        return None
+    """A (B, N) mask shaped to go beside the query axes of (B, ..., N) scores; one with those axes stays."""
+    if mask is None or mask.ndim > 2:
+        return mask
     return mask.expand(scores.shape[0], scores.shape[-1]).reshape(
         scores.shape[0], *[1] * (scores.ndim - 2), scores.shape[-1]
     )
+
+
+@overload
+def shared_mask(mask: Tensor) -> Tensor: ...
+@overload
+def shared_mask(mask: None) -> None: ...
+def shared_mask(mask: Tensor | None) -> Tensor | None:
+    """The (B, N) mask of the locations that count for some query.
+
+    >>> shared_mask(torch.tensor([[[True, False, False], [False, True, False]]])).tolist()
+    [[True, True, False]]
+    """
+    if mask is None or mask.ndim <= 2:
+        return mask
+    return mask.flatten(1, -2).any(1)
+
+
+def split_mask(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Scores with an additive mask's finite part added, and a boolean mask, True where a key counts.
+
+    Models write the lowest number of their precision where a key does not count, sometimes twice, sometimes -inf.
+
+    >>> split_mask(torch.zeros(2), torch.tensor([1.0, -torch.inf]))
+    (tensor([1., 0.]), tensor([ True, False]))
+    """
+    if mask is None:
+        return scores, None
+    mask = mask[..., : scores.shape[-1]]
+    if mask.dtype == torch.bool:
+        return scores, mask
+    keep = mask > torch.finfo(mask.dtype).min / 2
+    return scores + torch.where(keep, mask, 0), keep
+
+
+def joint_mask(attn_mask: Tensor | None, padding: Tensor | None, heads: int) -> Tensor | None:
+    """One mask as of scaled dot-product attention from the two of `nn.MultiheadAttention`, where True means ignored."""
+    mask = None
+    if attn_mask is not None:
+        mask = attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, heads))
+        mask = ~mask if mask.dtype == torch.bool else mask
+    if padding is None:
+        return mask
+    # The padding may be additive too, with the lowest numbers where a key does not count.
+    ignored = padding if padding.dtype == torch.bool else padding < torch.finfo(padding.dtype).min / 2
+    if padding.dtype != torch.bool and not bool((ignored | (padding == 0)).all()):
+        bias = padding[:, None, None]
+        return (
+            bias if mask is None else bias.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else mask + bias
+        )
+    keep = ~ignored[:, None, None]
+    if mask is None:
+        return keep
+    return mask & keep if mask.dtype == keep.dtype else mask.masked_fill(~keep, float("-inf"))
+
+
+def beside_scores(scores: Tensor, mask: Tensor | None) -> Tensor | None:
+    """A mask that broadcasts to scores (..., Q, N), with as many axes as they have.
+
+    >>> beside_scores(torch.zeros(2, 4, 3, 5), torch.ones(3, 5, dtype=torch.bool)).shape
+    torch.Size([1, 1, 3, 5])
+    """
+    if mask is None or mask.ndim >= scores.ndim:
+        return mask
+    return mask.reshape(*[1] * (scores.ndim - mask.ndim), *mask.shape)

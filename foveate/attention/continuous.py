@@ -9,7 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveate.attention.attended import Attended, Grid, check_inputs, mask_beside, without_padding
+from foveate.attention.attended import (
+    AnyGrid,
+    Attended,
+    Grid,
+    as_grid,
+    check_inputs,
+    mask_beside,
+    shared_mask,
+    without_padding,
+)
 from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.fits import Fit
 from foveate.ops.basis import Basis, GaussianBasis
@@ -59,20 +68,42 @@ class ContinuousAttention(nn.Module):
         self.fit, self.basis, self.ridge, self.padding = fit, basis, ridge, padding
         self.transform = DiscreteAttention(transform)
 
-    def forward(self, scores: Tensor, values: Tensor, grid: Grid | None = None, mask: Tensor | None = None) -> Attended:
-        """Attend with scores (B, ..., N) to values (B, N, D) on a grid, where mask (B, N) is True."""
-        grid = (scores.shape[-1],) if grid is None else grid
-        check_inputs("continuous attention", scores, values, grid, mask)
+    def forward(
+        self, scores: Tensor, values: Tensor, grid: AnyGrid | None = None, mask: Tensor | None = None
+    ) -> Attended:
+        """Attend with scores (B, ..., N) to values on a grid; see `fv.mechanism` for the shapes."""
+        cells = as_grid("continuous attention", grid)
+        cells = (scores.shape[-1],) if cells is None else cells
+        check_inputs("continuous attention", scores, values, cells, mask)
         wide = torch.promote_types(scores.dtype, torch.float32)
-        mask = without_padding(grid, mask, scores.shape[-1])
-        weights = self.transform.weigh(scores.to(wide), grid, mask)
+        mask = without_padding(cells, mask, scores.shape[-1])
+        weights = self.transform.weigh(scores.to(wide), cells, mask)
+        if _query_axes(mask):
+            context, density = self._attend_apart(weights, values.to(wide), cells, mask_beside(scores, mask))
+        else:
+            common = None if mask is None else shared_mask(mask).expand(scores.shape[0], scores.shape[-1])
+            context, density = self._attend(weights, values.to(wide), cells, common)
+        return Attended(context.to(values.dtype), weights.to(scores.dtype), density, cells, shared_mask(mask))
+
+    def _attend(self, weights: Tensor, values: Tensor, grid: Grid, mask: Tensor | None) -> tuple[Tensor, Density]:
+        """Context and density of weights (B, ..., N), with a mask (B, N)."""
         density = self.fit(weights, _positions(weights, grid), mask_beside(weights, mask), training=self.training)
         if weights.numel() == 0:  # no example, query or location: an empty sum, which backward goes through too
-            context = weighted_sum(weights, values.to(wide))
-        else:
-            context = self._read(density, values.to(wide), grid, mask)
-            context = torch.where(weights.sum(-1, keepdim=True) > 0, context, 0)
-        return Attended(context.to(values.dtype), weights.to(scores.dtype), density, grid, mask)
+            return weighted_sum(weights, values), density
+        context = self._read(density, values, grid, mask)
+        return torch.where(weights.sum(-1, keepdim=True) > 0, context, 0), density
+
+    def _attend_apart(self, weights: Tensor, values: Tensor, grid: Grid, mask: Tensor | None) -> tuple[Tensor, Density]:
+        """The same with a mask per query: queries whose masks differ see different value functions."""
+        assert mask is not None
+        own, (B, N) = _query_axes(mask), (weights.shape[0], weights.shape[-1])
+        axes = tuple(weights.shape[1 : 1 + own])
+        kept = mask.reshape(*mask.shape[: 1 + own], mask.shape[-1]).expand(B, *axes, N)
+        parts = _fold(weights, axes, own), _fold(values, axes, min(own, values.ndim - 3)), _fold(kept, axes, own)
+        cells = grid.repeat_interleave(math.prod(axes), 0) if isinstance(grid, Tensor) else grid
+        context, density = self._attend(parts[0], parts[1], cells, parts[2])
+        unfolded = density.map_tensors(lambda part: part.reshape(B, *axes, *part.shape[1:]))
+        return context.reshape(B, *axes, *context.shape[1:]), unfolded
 
     def _read(self, density: Density, values: Tensor, grid: Grid, mask: Tensor | None) -> Tensor:
         """Expectation of the value function; images with different grids each get the basis of their own."""
@@ -97,11 +128,12 @@ class ContinuousAttention(nn.Module):
         B, (J, D) = len(values), (len(basis), values.shape[-1])
         r = expectations.reshape(B, -1, J)
         Q = r.shape[1]
-        if Q * n * (J + D) < J * D * (n + Q):  # (r R) V or r (R V), whichever takes fewer products
+        # (r R) V or r (R V), whichever takes fewer products; heads with values of their own share r R
+        if values.ndim > 3 or Q * n * (J + D) < J * D * (n + Q):
             weights = ridge_weights(r, basis, tuple(sizes), self.ridge, self.padding, mask)
-            context = weights @ _present(values[:, :n], mask)
-        else:
-            context = r @ ridge_coefficients(values[:, :n], basis, sizes, self.ridge, self.padding, mask)
+            weights = weights.reshape(*expectations.shape[:-1], n)
+            return weighted_sum(weights, _present(values[..., :n, :], mask))
+        context = r @ ridge_coefficients(values[:, :n], basis, sizes, self.ridge, self.padding, mask)
         return context.reshape(*expectations.shape[:-1], D)
 
     def extra_repr(self) -> str:
@@ -111,7 +143,9 @@ class ContinuousAttention(nn.Module):
 
 def _present(values: Tensor, mask: Tensor | None) -> Tensor:
     """Values with 0 where masked, whatever stood there."""
-    return values if mask is None else torch.where(mask.unsqueeze(-1), values, 0)
+    if mask is None:
+        return values
+    return torch.where(mask.reshape(mask.shape[0], *[1] * (values.ndim - 3), mask.shape[-1], 1), values, 0)
 
 
 def _positions(weights: Tensor, grid: Grid) -> Tensor:
@@ -122,3 +156,21 @@ def _positions(weights: Tensor, grid: Grid) -> Tensor:
     make: Any = cell_centres_1d if len(grid) == 1 else cell_centres
     centres: Tensor = make(*grid, dtype=weights.dtype, device=weights.device)
     return centres
+
+
+def _query_axes(mask: Tensor | None) -> int:
+    """How many query axes, counted from the first, a mask distinguishes: 0 for (B, N) and (B, 1, N)."""
+    if mask is None or mask.ndim <= 2:
+        return 0
+    return max((axis for axis in range(1, mask.ndim - 1) if mask.shape[axis] != 1), default=0)
+
+
+def _fold(x: Tensor, axes: tuple[int, ...], own: int) -> Tensor:
+    """Query axes as examples: (B, q_1, ..., q_own, *rest) -> (B·Πaxes, *rest), expanded over missing axes.
+
+    >>> _fold(torch.zeros(2, 5), (3,), 0).shape, _fold(torch.zeros(2, 3, 5), (3,), 1).shape
+    (torch.Size([6, 5]), torch.Size([6, 5]))
+    """
+    rest = x.shape[1 + own :]
+    x = x.reshape(*x.shape[: 1 + own], *[1] * (len(axes) - own), *rest)
+    return x.expand(x.shape[0], *axes, *rest).reshape(x.shape[0] * math.prod(axes), *rest)

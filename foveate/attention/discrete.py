@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
@@ -9,21 +11,27 @@ import torch
 from torch import Tensor, nn
 
 from foveate.attention.attended import (
+    AnyGrid,
     Attended,
     Grid,
+    as_grid,
+    check_attention_mask,
     check_grid,
     check_inputs,
     from_canvas,
     grid_size,
     mask_beside,
+    shared_mask,
     to_canvas,
     without_padding,
 )
-from foveate.errors import UnknownName
-from foveate.ops import TRANSFORMS
+from foveate.errors import ShapeError, UnknownName
+from foveate.ops import TRANSFORMS, Transform, sparsemax
 from foveate.ops.grid import grid_edges
 from foveate.ops.reading import weighted_sum
 from foveate.registry import lookup
+
+NOT_OPTIONS = {"scores", "dim", "mask", "edges"}
 
 
 class DiscreteAttention(nn.Module):
@@ -52,49 +60,162 @@ class DiscreteAttention(nn.Module):
         self.row = lookup("transform", transform, TRANSFORMS)
         self.name = transform
         self.register_buffer("edges", options.pop("edges", None), persistent=False)
-        known = set(signature(self.row.function).parameters) - {"scores", "dim", "mask", "edges"}
+        known = transform_options(self.row)
         for option in options:
             if option not in known:
                 raise UnknownName(f"option of {transform}", option, known or {"none"})
-        self.options = options
+        self.options = {name: options.get(name, default) for name, default in known.items()}
+        self._learned = [name for name, value in options.items() if isinstance(value, Tensor | nn.Module)]
+        for name in self._learned:
+            _register(self, name, options[name])
 
-    def forward(self, scores: Tensor, values: Tensor, grid: Grid | None = None, mask: Tensor | None = None) -> Attended:
-        """Attend with scores (B, ..., N) to values (B, N, D) on a grid, where mask (B, N) is True."""
-        check_inputs(self.name, scores, values, grid, mask, needs_grid=self.row.axes == 2)
-        weights = self.weigh(scores, grid, mask)
-        mask = without_padding(grid, mask, scores.shape[-1])
-        return Attended(weighted_sum(weights, values, self.row.sparse), weights, None, grid, mask)
+    def forward(
+        self, scores: Tensor, values: Tensor, grid: AnyGrid | None = None, mask: Tensor | None = None
+    ) -> Attended:
+        """Attend with scores (B, ..., N) to values; see `fv.mechanism` for the shapes."""
+        cells = as_grid(self.name, grid)
+        check_inputs(self.name, scores, values, cells, mask, needs_grid=self.row.axes == 2)
+        weights = self.weigh(scores, cells, mask)
+        mask = shared_mask(without_padding(cells, mask, scores.shape[-1]))
+        return Attended(weighted_sum(weights, values, self.row.sparse), weights, None, cells, mask)
 
-    def weigh(self, scores: Tensor, grid: Grid | None = None, mask: Tensor | None = None) -> Tensor:
-        """The weights alone, (B, ..., N)."""
+    def weigh(
+        self, scores: Tensor, grid: AnyGrid | None = None, mask: Tensor | None = None, *, prefix: int | None = None
+    ) -> Tensor:
+        """The weights alone, (B, ..., N).
+
+        Args:
+            scores, grid, mask: as in `forward`.
+            prefix: number of tokens before the cells of the grid; more may follow them. They have no neighbours and
+                join the same sparsemax. None: every location is a cell.
+        """
+        cells = as_grid(self.name, grid)
         B, N = scores.shape[0], scores.shape[-1]
-        check_grid(self.name, grid, B, N, needs_grid=self.row.axes == 2)
-        keep = mask_beside(scores, without_padding(grid, mask, N))
-        if not isinstance(grid, Tensor):
-            return self._transform(scores, _rows_and_columns(grid, N), keep)
+        check_attention_mask(self.name, mask, scores)
+        if prefix is not None and cells is not None:
+            return self._among_tokens(scores, cells, mask_beside(scores, mask), prefix)
+        check_grid(self.name, cells, B, N, needs_grid=self.row.axes == 2)
+        keep = mask_beside(scores, without_padding(cells, mask, N))
+        if not isinstance(cells, Tensor):
+            return self._transform(scores, _rows_and_columns(cells, N), keep)
         if self.row.axes == 1 and (self.edges is not None or not self.row.needs_edges):
             return self._transform(scores, (1, N), keep)  # neighbours on the grid do not matter
-        # On one canvas, neighbours in each example's own grid are neighbours of the whole batch.
-        size = _rows_and_columns(grid, N)
+        return self._on_canvas(scores, cells, keep, self._transform)
+
+    @property
+    def is_plain_softmax(self) -> bool:
+        """True where torch's own attention computes the same."""
+        return self.name == "softmax" and not self._learned
+
+    def _on_canvas(self, scores: Tensor, grid: Tensor, keep: Tensor | None, function: Callable[..., Tensor]) -> Tensor:
+        """A function of (..., H·W) cells: on one canvas, neighbours in each example's own grid are neighbours."""
+        N, size = scores.shape[-1], _rows_and_columns(grid, scores.shape[-1])
         counts = torch.ones_like(scores) if keep is None else keep.expand(scores.shape).to(scores.dtype)
         cells, kept = (to_canvas(x, grid, size).flatten(-2) for x in (scores, counts))
-        weights = self._transform(cells, size, kept > 0)
-        return from_canvas(weights.reshape(*scores.shape[:-1], *size), grid, N)
+        result = function(cells, size, kept > 0)
+        return from_canvas(result.reshape(*scores.shape[:-1], *size), grid, N)
+
+    def _among_tokens(self, scores: Tensor, grid: Grid, keep: Tensor | None, prefix: int) -> Tensor:
+        """Weights of tokens of which those from `prefix` on are the cells of a grid."""
+        N, size = scores.shape[-1], _rows_and_columns(grid, 0)
+        # Grids of different sizes are padded at the end, so that every token after the prefix is a location.
+        count = max(N - prefix, 0) if isinstance(grid, Tensor) else math.prod(size)
+        if prefix + count > N:
+            raise ShapeError(
+                f"{self.name}: expected at least {prefix + count} keys for a prefix of {prefix} and a grid of "
+                f"{size[0]} x {size[1]}, got {N}; pass the grid and prefix of these keys"
+            )
+        if self.row.axes == 1 and (not self.row.needs_edges or self.edges is not None):
+            return self._transform(scores, (1, N), keep)
+        if self.row.needs_edges:
+            if isinstance(grid, Tensor):
+                raise ShapeError(f"{self.name}: expected one grid for all examples, got a tensor; pass grid=(H, W)")
+            edges = grid_edges(*size, device=scores.device) + prefix
+            return self.row.function(scores, edges, mask=keep, **self.values())
+        if self.row.prox is None:
+            raise ValueError(
+                f"{self.name}: expected a transform that is the sparsemax of a prox, got one whose row names none; "
+                "use prefix=None"
+            )
+        return self._join(scores, grid, keep, (prefix, prefix + count))
+
+    def _join(self, scores: Tensor, grid: Grid, keep: Tensor | None, span: tuple[int, int]) -> Tensor:
+        """One sparsemax of the proximal point of the tokens in `span` and of the scores of the others."""
+        start, stop = span
+        patches, every = scores[..., start:stop], keep is None
+        kept = torch.ones_like(scores, dtype=torch.bool) if keep is None else keep.expand(scores.shape)
+        part = kept[..., start:stop]
+        if isinstance(grid, Tensor):
+            real = without_padding(grid, None, stop - start)
+            assert real is not None
+            part, every = part & real.reshape(len(real), *[1] * (scores.ndim - 2), stop - start), False
+            fused = self._on_canvas(patches, grid, part, self._prox)
+        else:
+            fused = self._prox(patches, _rows_and_columns(grid, 0), None if every else part)
+        joined = torch.cat([scores[..., :start], fused, scores[..., stop:]], -1)
+        kept = torch.cat([kept[..., :start], part, kept[..., stop:]], -1)
+        return sparsemax(joined, mask=None if every else kept)
+
+    def _prox(self, scores: Tensor, size: tuple[int, int], keep: Tensor | None) -> Tensor:
+        """The proximal point of (..., H·W) cells, of which the transform is the sparsemax."""
+        assert self.row.prox is not None
+        cells = scores.reshape(*scores.shape[:-1], *size)
+        keep = None if keep is None else keep.reshape(*keep.shape[:-1], *size)
+        return self.row.prox(cells, mask=keep, **self._for_cells()).flatten(-2)
 
     def _transform(self, scores: Tensor, size: tuple[int, int], keep: Tensor | None) -> Tensor:
         """Weights of (..., H·W) scores in the row order of one grid."""
         if self.row.axes == 2:
             cells = scores.reshape(*scores.shape[:-1], *size)
             keep = None if keep is None else keep.reshape(*keep.shape[:-1], *size)
-            return self.row.function(cells, mask=keep, **self.options).flatten(-2)
+            return self.row.function(cells, mask=keep, **self._for_cells()).flatten(-2)
         if self.row.needs_edges:
             edges = grid_edges(*size, device=scores.device) if self.edges is None else self.edges
-            return self.row.function(scores, edges, mask=keep, **self.options)
-        return self.row.function(scores, mask=keep, **self.options)
+            return self.row.function(scores, edges, mask=keep, **self.values())
+        return self.row.function(scores, mask=keep, **self.values())
+
+    def values(self) -> dict[str, Any]:
+        """The options of the transform: numbers, and tensors that broadcast to the scores with 1 for the locations."""
+        learned = {name: getattr(self, name) for name in self._learned}
+        learned = {name: part() if isinstance(part, nn.Module) else part for name, part in learned.items()}
+        return {name: learned.get(name, value) for name, value in self.options.items()}
+
+    def _for_cells(self) -> dict[str, Any]:
+        """The same beside (..., H, W): one more axis."""
+        options = self.values()
+        return {k: v.unsqueeze(-1) if isinstance(v, Tensor) and v.ndim else v for k, v in options.items()}
 
     def extra_repr(self) -> str:
         """The transform and its options, for print."""
-        return ", ".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
+        shown = (f"{name}={_short(value)}" for name, value in self.options.items())
+        return ", ".join([self.name, *shown])
+
+
+def transform_options(row: Transform) -> dict[str, Any]:
+    """The options of a transform by name, with their defaults.
+
+    >>> transform_options(TRANSFORMS["entmax"])
+    {'alpha': 1.5}
+    """
+    parameters = signature(row.function).parameters
+    return {name: part.default for name, part in parameters.items() if name not in NOT_OPTIONS}
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Tensor):
+        kind = "parameter" if isinstance(value, nn.Parameter) else "tensor"
+        return f"{kind}{list(value.shape)}" if value.ndim else f"{kind} {value.item():.4g}"
+    return type(value).__name__ if isinstance(value, nn.Module) else repr(value)
+
+
+def _register(module: nn.Module, name: str, value: Tensor | nn.Module) -> None:
+    """A parameter that trains with the module, a constant that moves with it, or a part that makes the value."""
+    if isinstance(value, nn.Module):
+        module.add_module(name, value)
+    elif isinstance(value, nn.Parameter):
+        module.register_parameter(name, value)
+    else:
+        module.register_buffer(name, value)
 
 
 def _rows_and_columns(grid: Grid | None, N: int) -> tuple[int, int]:

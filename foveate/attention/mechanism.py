@@ -58,7 +58,11 @@ def mechanism(name: str, **options: Any) -> nn.Module:
         options: of that mechanism.
 
     Returns:
-        a module that takes scores (B, ..., N), values (B, N, D), grid (H, W) and mask (B, N).
+        a module that takes
+        scores (B, ..., N) with any number of query or head axes;
+        values (B, N, D), or (B, ..., N, D) with the query axes of the scores, from the first, or 1 in their place;
+        grid (H, W), (N,) on a line, or one pair per example as a list or a (B, 2) tensor, padded at the end;
+        mask (B, N), or with as many axes as the scores: it broadcasts to them, True where a location counts.
 
     >>> import torch
     >>> attend = mechanism("tvmax", smoothness=0.1)

@@ -1,104 +1,266 @@
-"""Attention from queries to keys and values with several heads and any transform."""
+"""Attention from queries to keys and values with several heads and any mechanism."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from foveate.attention.attended import Attended, Grid, without_padding
+from foveate.attention.attended import (
+    AnyGrid,
+    Attended,
+    as_grid,
+    beside_scores,
+    joint_mask,
+    shared_mask,
+    split_mask,
+    without_padding,
+)
 from foveate.attention.discrete import DiscreteAttention
 from foveate.checks import check_mask, check_shape
 from foveate.errors import ShapeError
+from foveate.registry import lookup
+
+WHERE = "MultiheadAttention"
+Pair = tuple[Tensor, Tensor | None]
 
 
 class MultiheadAttention(nn.Module):
-    """Scaled dot-product attention with M heads, in which any transform of the table can replace the softmax.
+    """Scaled dot-product attention with M heads, in which any mechanism of the table can replace the softmax.
 
     context = W_o [head_1; …; head_M],  head_m = transform(Q_m K_mᵀ / √(D/M)) V_m
 
-    The parameters have the names and shapes of `torch.nn.MultiheadAttention` (batch first, equal sizes), so its
-    state_dict loads here, and the outputs with softmax are the same.
+    The parameters have the names and shapes of `torch.nn.MultiheadAttention`, so its state_dict loads here, and the
+    outputs with softmax are the same. It also takes the place of one inside `torch.nn.TransformerEncoderLayer`. A
+    continuous mechanism fits one density per head and query.
 
     Args:
-        dim: D, features of queries, keys and values.
+        dim: D, features of the queries and of the result.
         heads: M, a divisor of D.
-        transform: a name in TRANSFORMS; `options` are its options.
-        dropout: fraction of the weights that are dropped in training.
+        transform: a name in MECHANISMS; `options` are its options.
+        dropout: fraction of the weights that are dropped in training; discrete mechanisms only.
+        bias: whether the projections have biases.
+        kdim, vdim: features of the keys and of the values; D when None.
+        batch_first: inputs are (B, N, D), torch's default being (N, B, D).
 
     >>> attend = MultiheadAttention(8, heads=2, transform="sparsemax")
     >>> attend(torch.randn(1, 3, 8), torch.randn(1, 5, 8)).weights.shape
     torch.Size([1, 2, 3, 5])
+    >>> x = torch.randn(1, 5, 8)
+    >>> output, weights = attend(x, x, x, need_weights=True)
+    >>> output.shape, weights.shape
+    (torch.Size([1, 5, 8]), torch.Size([1, 5, 5]))
     """
 
+    q_proj_weight: nn.Parameter | None
+    in_proj_weight: nn.Parameter | None
+    in_proj_bias: nn.Parameter | None
+
     def __init__(
-        self, dim: int, heads: int, *, transform: str = "softmax", dropout: float = 0.0, **options: Any
+        self,
+        dim: int,
+        heads: int,
+        *,
+        transform: str = "softmax",
+        dropout: float = 0.0,
+        bias: bool = True,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = True,
+        **options: Any,
     ) -> None:
         super().__init__()
         if dim % heads:
             raise ShapeError(
-                f"MultiheadAttention: expected heads that divide dim = {dim}, got {heads}; use {math.gcd(dim, heads)}"
+                f"{WHERE}: expected heads that divide dim = {dim}, got {heads}; use {math.gcd(dim, heads)}"
             )
-        self.heads = heads
-        self.transform = DiscreteAttention(transform, **options)
-        self.dropout = nn.Dropout(dropout)
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
-        self.in_proj_bias = nn.Parameter(torch.zeros(3 * dim))
-        self.out_proj = nn.Linear(dim, dim)
-        nn.init.xavier_uniform_(self.in_proj_weight)
-        nn.init.zeros_(self.out_proj.bias)
+        self.heads, self.batch_first = heads, batch_first
+        from foveate.attention import MECHANISMS  # which imports this module
 
+        self.transform = lookup("mechanism", transform, MECHANISMS).build(**options)
+        if dropout and not isinstance(self.transform, DiscreteAttention):
+            raise ValueError(
+                f"{WHERE}: expected dropout=0 beside transform={transform!r}, got {dropout}; a density has no weights "
+                "to drop"
+            )
+        self.dropout = nn.Dropout(dropout)
+        self.kdim, self.vdim = kdim or dim, vdim or dim
+        self._make_projections(dim, bias)
+
+    def _make_projections(self, dim: int, bias: bool) -> None:
+        """One matrix as torch has it where the sizes are equal, three where they differ."""
+        apart = (self.kdim, self.vdim) != (dim, dim)
+        sizes = {"in": None if apart else 3 * dim, **dict.fromkeys("qkv", dim if apart else None)}
+        inner = {"in": dim, "q": dim, "k": self.kdim, "v": self.vdim}
+        for name, rows in sizes.items():
+            made = None if rows is None else nn.Parameter(torch.empty(rows, inner[name]))
+            self.register_parameter(f"{name}_proj_weight", made)
+            if made is not None:
+                nn.init.xavier_uniform_(made)
+        self.register_parameter("in_proj_bias", nn.Parameter(torch.zeros(3 * dim)) if bias else None)
+        self.out_proj = nn.Linear(dim, dim, bias=bias)
+        if bias:
+            nn.init.zeros_(self.out_proj.bias)
+
+    @property
+    def embed_dim(self) -> int:
+        """D, by torch's name."""
+        return self.out_proj.in_features
+
+    @property
+    def num_heads(self) -> int:
+        """M, by torch's name."""
+        return self.heads
+
+    @property
+    def _qkv_same_embed_dim(self) -> bool:
+        """False: torch's encoder layers then do not replace this module by their fused softmax attention."""
+        return False
+
+    @overload
     def forward(
         self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor | None = None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None = ...,
+        key_padding_mask: Tensor | None = ...,
+        need_weights: None = ...,
+        attn_mask: Tensor | None = ...,
+        average_attn_weights: bool = ...,
+        is_causal: bool = ...,
         *,
-        grid: Grid | None = None,
+        grid: AnyGrid | None = ...,
+        mask: Tensor | None = ...,
+    ) -> Attended: ...
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None = ...,
+        key_padding_mask: Tensor | None = ...,
+        *,
+        need_weights: Literal[True, False],
+        attn_mask: Tensor | None = ...,
+        average_attn_weights: bool = ...,
+        is_causal: bool = ...,
+        grid: AnyGrid | None = ...,
+        mask: Tensor | None = ...,
+    ) -> Pair: ...
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool | None = None,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        grid: AnyGrid | None = None,
         mask: Tensor | None = None,
-    ) -> Attended:
+    ) -> Attended | Pair:
         """Attend.
 
         Args:
-            queries: (B, Q, D).
-            keys: (B, N, D).
-            values: (B, N, D); the keys when absent.
-            grid: of the N locations, for transforms over a grid.
-            mask: (B, N) True where a key counts, or (B, Q, N) per query.
+            query: (B, Q, D), or (Q, D) for one example; (Q, B, D) without `batch_first`.
+            key: (B, N, kdim).
+            value: (B, N, vdim); the keys when absent.
+            key_padding_mask: (B, N) as in torch: True where a key is ignored, or numbers that are added.
+            need_weights: None returns `Attended`; True and False return torch's pair (output, weights or None).
+            attn_mask: (Q, N) or (B·M, Q, N) as in torch: True where a key is ignored, or numbers that are added.
+            average_attn_weights: the weights of the pair are the mean over the heads, (B, Q, N).
+            is_causal: query i sees the keys up to i, whether `attn_mask` says so or not.
+            grid: of the N locations, for mechanisms over a grid.
+            mask: (B, N) True where a key counts, or (B, Q, N) per query, the polarity of foveate.
 
         Returns:
-            Attended with context (B, Q, D) and weights (B, M, Q, N); a query with nothing to attend to
+            Attended with context (B, Q, D) and weights (B, M, Q, N), or the pair; a query with nothing to attend to
             has zero weights, and its context is the output bias.
         """
-        values = keys if values is None else values
-        dim = self.out_proj.in_features
-        check_shape("MultiheadAttention", "queries", queries, (None, None, dim), "(B, Q, D)")
-        check_shape("MultiheadAttention", "keys", keys, (queries.shape[0], None, dim), "(B, N, D)")
-        check_shape("MultiheadAttention", "values", values, tuple(keys.shape), "(B, N, D)")
-        q, k, v = (self._split(x, i) for i, x in enumerate((queries, keys, values)))
-        scores = q @ k.transpose(-1, -2) / math.sqrt(dim // self.heads)
-        weights = self._weigh(scores, grid, mask)
-        context = self.dropout(weights) @ v
-        context = self.out_proj(context.transpose(1, 2).flatten(2))
-        shared = mask if mask is None or mask.ndim == 2 else None
-        return Attended(context, weights, None, grid, without_padding(grid, shared, keys.shape[1]))
+        value = key if value is None else value
+        single = query.ndim == 2
+        query, key, value = (x if x.ndim == 3 and self.batch_first else self._first(x) for x in (query, key, value))
+        self._check(query, key, value)
+        q, k, v = (self._split(x, i) for i, x in enumerate((query, key, value)))
+        padding = key_padding_mask[None] if single and key_padding_mask is not None else key_padding_mask
+        bias = self._combine(q, k, padding, attn_mask, mask, is_causal)
+        if need_weights is False and self._is_plain():
+            heads = F.scaled_dot_product_attention(q, k, v, bias, self.dropout.p if self.training else 0.0)
+            return self._output(self.out_proj(heads.transpose(1, 2).flatten(2)), single), None
+        seen = self._attend(q, k, v, bias, grid)
+        if need_weights is None:
+            known = mask if mask is None or mask.ndim == 2 else None
+            return Attended(seen.context, seen.weights, seen.density, seen.grid, self._counted(seen, known, padding))
+        weights = seen.weights.mean(1) if average_attn_weights else seen.weights
+        pair = self._output(seen.context, single), (weights[0] if single else weights) if need_weights else None
+        return pair
+
+    def _first(self, x: Tensor) -> Tensor:
+        return x[None] if x.ndim == 2 else x.transpose(0, 1) if x.ndim == 3 else x
+
+    def _output(self, x: Tensor, single: bool) -> Tensor:
+        return x[0] if single else x if self.batch_first else x.transpose(0, 1)
+
+    def _is_plain(self) -> bool:
+        return isinstance(self.transform, DiscreteAttention) and self.transform.is_plain_softmax
+
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        check_shape(WHERE, "queries", query, (None, None, self.embed_dim), "(B, Q, D)")
+        check_shape(WHERE, "keys", key, (query.shape[0], None, self.kdim), "(B, N, D)")
+        check_shape(WHERE, "values", value, (*key.shape[:2], self.vdim), "(B, N, D)")
 
     def _split(self, x: Tensor, part: int) -> Tensor:
         """Project by the q, k or v part and split into heads: (B, M, N, D/M)."""
-        dim = x.shape[-1]
+        dim = self.embed_dim
         rows = slice(part * dim, (part + 1) * dim)
-        y = nn.functional.linear(x, self.in_proj_weight[rows], self.in_proj_bias[rows])
+        packed, bias = self.in_proj_weight, self.in_proj_bias
+        matrix = getattr(self, f"{'qkv'[part]}_proj_weight") if packed is None else packed[rows]
+        y = F.linear(x, matrix, None if bias is None else bias[rows])
         return y.reshape(*y.shape[:-1], self.heads, dim // self.heads).transpose(1, 2)
 
-    def _weigh(self, scores: Tensor, grid: Grid | None, mask: Tensor | None) -> Tensor:
-        if mask is None:
-            return self.transform.weigh(scores, grid)
-        B, _, Q, N = scores.shape
-        if mask.ndim == 2:
-            check_mask("MultiheadAttention", mask, (B, N))
-            return self.transform.weigh(scores, grid, mask)
-        check_mask("MultiheadAttention", mask, (B, Q, N))
-        # A mask per query has no (B, N) form; every transform treats the score -inf as masked.
-        return self.transform.weigh(scores.masked_fill(~mask[:, None], -math.inf), grid)
+    def _combine(
+        self,
+        q: Tensor,
+        k: Tensor,
+        padding: Tensor | None,
+        attn_mask: Tensor | None,
+        mask: Tensor | None,
+        is_causal: bool,
+    ) -> Tensor | None:
+        """One mask for the scores (B, M, Q, N): True where a key counts, or numbers to be added."""
+        (B, _, Q, _), N = q.shape, k.shape[-2]
+        joint = joint_mask(attn_mask, padding, self.heads)
+        keep = None
+        if mask is not None:
+            check_mask(WHERE, mask, (B, N) if mask.ndim == 2 else (B, Q, N))
+            keep = mask[:, None, None] if mask.ndim == 2 else mask[:, None]
+        if is_causal:
+            causal = torch.ones(Q, N, dtype=torch.bool, device=q.device).tril()
+            keep = causal if keep is None else keep & causal
+        if keep is None or joint is None:
+            return keep if joint is None else joint
+        return joint & keep if joint.dtype == torch.bool else joint.masked_fill(~keep, -math.inf)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, grid: AnyGrid | None) -> Attended:
+        """Attention of all heads, with the context (B, Q, D) projected."""
+        cells = as_grid(WHERE, grid)
+        scores, keep = split_mask(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]), bias)
+        keep = beside_scores(scores, keep)
+        if isinstance(self.transform, DiscreteAttention):
+            weights = self.transform.weigh(scores, cells, keep)
+            seen = Attended(self.dropout(weights).to(v.dtype) @ v, weights, None, cells)
+        else:
+            seen = self.transform(scores, v, cells, keep)
+        context = self.out_proj(seen.context.transpose(1, 2).flatten(2))
+        return Attended(context, seen.weights, seen.density, seen.grid)
+
+    def _counted(self, seen: Attended, mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
+        """The (B, N) mask of the locations that count for every query alike."""
+        if padding is not None and padding.dtype == torch.bool:
+            mask = ~padding if mask is None else mask & ~padding
+        return shared_mask(without_padding(seen.grid, mask, seen.weights.shape[-1]))

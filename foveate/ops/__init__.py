@@ -42,7 +42,13 @@ TRANSFORMS: dict[str, Transform] = {
     "entmax": Transform(entmax, tsallis, "between softmax and sparsemax, by alpha", "Farinhas 2021, §2.2", sparse=True),
     "fusedmax": Transform(fusedmax, chain_variation, "sparse, in runs along a chain", _FUSED, sparse=True),
     "tvmax": Transform(
-        tvmax, grid_variation, "sparse, in patches of a grid", "Martins et al. 2020, eq. 5", axes=2, sparse=True
+        tvmax,
+        grid_variation,
+        "sparse, in patches of a grid",
+        "Martins et al. 2020, eq. 5",
+        axes=2,
+        sparse=True,
+        prox=prox_tv2d,
     ),
     "gfusedmax": Transform(
         gfusedmax, graph_variation, "sparse, in parts of any graph", _FUSED, needs_edges=True, sparse=True

@@ -20,15 +20,20 @@ def weighted_sum(weights: Tensor, values: Tensor, sparse: bool = False) -> Tenso
     """`Σ_n w_n v_n`: weights (B, ..., N) and values (B, N, D) give (B, ..., D).
 
     Args:
-        weights, values: what is summed.
+        weights: (B, ..., N).
+        values: (B, N, D), or (B, ..., N, D) with query axes of the weights, from the first, or 1 in their place.
         sparse: the weights come from a transform with exact zeros. Values of weight zero are then not read where that
             is quicker, and the gradient to the weights is zero off their support: such a transform lets none through.
 
     >>> weighted_sum(torch.tensor([[0.25, 0.75]]), torch.tensor([[[1.0], [5.0]]])).tolist()
     [[4.0]]
     """
-    B, N, D = values.shape
-    rows = weights.reshape(B, math.prod(weights.shape[1:-1]), N)
+    N, D = values.shape[-2:]
+    lead = values.shape[:-2]
+    rows = weights.reshape(*weights.shape[: len(lead)], math.prod(weights.shape[len(lead) : -1]), N)
+    if rows.shape[: len(lead)] != lead:  # heads that share values
+        return (rows @ values).reshape(*weights.shape[:-1], D)
+    rows, values = (x.reshape(math.prod(lead), *x.shape[-2:]) for x in (rows, values))
     if sparse and values.numel() >= LARGE and weights.dtype == values.dtype and not is_tracing():
         if kernels.is_direct(weights) and kernels.is_direct(values):
             context = _attend(rows, values)

@@ -23,6 +23,8 @@ class Transform:
         axes: how many trailing axes are normalised together: 1 for (..., N), 2 for a grid (..., H, W).
         needs_edges: the function takes the edges of a graph.
         sparse: the weights can be exactly zero, and no gradient passes there: their values need not be read.
+        prox: `f(scores, ..., mask=None)` of which the transform is the sparsemax, if it is one: tokens that have no
+            place on the grid (CLS, registers, text) can then join the same sparsemax.
         name: the name that its error messages begin with; that of the function when absent.
 
     >>> from foveate.ops.simplex import sparsemax
@@ -37,6 +39,7 @@ class Transform:
     axes: int = 1
     needs_edges: bool = False
     sparse: bool = False
+    prox: Callable[..., Tensor] | None = None
     name: str = ""
 
     def __post_init__(self) -> None:

@@ -166,24 +166,3 @@ def project(module: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Te
     parts = (F.linear(x, matrix, bias) for x, matrix, bias in zip((query, key, value), matrices, biases, strict=True))
     q, k, v = (x.unflatten(-1, (module.num_heads, -1)).transpose(1, 2) for x in parts)
     return q, k, v
-
-
-def joint_mask(attn_mask: Tensor | None, padding: Tensor | None, heads: int) -> Tensor | None:
-    """One mask for `attend` from the two of `torch.nn.MultiheadAttention`, in which True means ignored."""
-    mask = None
-    if attn_mask is not None:
-        mask = attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, heads))
-        mask = ~mask if mask.dtype == torch.bool else mask
-    if padding is None:
-        return mask
-    # The padding may be additive too, with the lowest numbers where a key does not count.
-    ignored = padding if padding.dtype == torch.bool else padding < torch.finfo(padding.dtype).min / 2
-    if padding.dtype != torch.bool and not bool((ignored | (padding == 0)).all()):
-        bias = padding[:, None, None]
-        return (
-            bias if mask is None else bias.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else mask + bias
-        )
-    keep = ~ignored[:, None, None]
-    if mask is None:
-        return keep
-    return mask & keep if mask.dtype == keep.dtype else mask.masked_fill(~keep, float("-inf"))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foveate.errors import ShapeError, UnknownName
-from foveate.ops import TRANSFORMS, fusedmax, prox_tv2d, sparsemax
+from foveate.attention.attended import beside_scores
+from foveate.attention.discrete import DiscreteAttention, transform_options
+from foveate.attention.dot_product import add_mask, dot_products
+from foveate.errors import UnknownName
+from foveate.ops import TRANSFORMS, fusedmax
 from foveate.registry import lookup
 from foveate.watch.calls import weigh
-
-NOT_OPTIONS = {"scores", "dim", "mask", "edges"}
 
 
 @dataclass
@@ -42,10 +42,10 @@ class Change:
         if row.needs_edges:
             known = {name for name, other in TRANSFORMS.items() if not other.needs_edges}
             raise UnknownName("transform without edges", self.name, known)
-        known = set(signature(row.function).parameters) - NOT_OPTIONS
+        known_options = transform_options(row)
         for option in self.options:
-            if option not in known:
-                raise UnknownName(f"option of {self.name}", option, known or {"none"})
+            if option not in known_options:
+                raise UnknownName(f"option of {self.name}", option, known_options or {"none"})
 
     def weights(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Weights (..., Q, N) for scores (..., Q, N); `mask` broadcasts to them, True where a key counts."""
@@ -61,31 +61,8 @@ class Change:
         smoothness = self.options.get("smoothness", 0.01)
         if self.grid is None:
             return fusedmax(scores, smoothness, mask=mask)  # a sequence without an image: neighbours along a chain
-        H, W = self.grid
-        stop = self.prefix + H * W
-        if scores.shape[-1] < stop:
-            raise ShapeError(
-                f"tvmax: expected at least {stop} keys for a prefix of {self.prefix} and a grid of {H} x {W}, got "
-                f"{scores.shape[-1]}; pass grid= and prefix= of this model"
-            )
-        patches = scores[..., self.prefix : stop].unflatten(-1, (H, W))
-        keep = None if mask is None else mask.expand(scores.shape)[..., self.prefix : stop].unflatten(-1, (H, W))
-        fused = prox_tv2d(patches, smoothness, keep).flatten(-2)
-        return sparsemax(torch.cat([scores[..., : self.prefix], fused, scores[..., stop:]], -1), mask=mask)
-
-
-def split_mask(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Scores with an additive mask's finite part added, and a boolean mask, True where a key counts.
-
-    Models write the lowest number of their precision where a key does not count, sometimes twice, sometimes -inf.
-    """
-    if mask is None:
-        return scores, None
-    mask = mask[..., : scores.shape[-1]]
-    if mask.dtype == torch.bool:
-        return scores, mask
-    keep = mask > torch.finfo(mask.dtype).min / 2
-    return scores + torch.where(keep, mask, 0), keep
+        attend = DiscreteAttention(self.name, **self.options)
+        return attend.weigh(scores, self.grid, beside_scores(scores, mask), prefix=self.prefix)
 
 
 def masked_scores(scores: Tensor) -> Tensor | None:
@@ -106,12 +83,7 @@ def attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention` with another transform."""
-    if enable_gqa:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
-    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
-    scores, keep = split_mask(scores, attn_mask)
-    if is_causal:
-        keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    scores, value = dot_products(query, key, value, scale, enable_gqa)
+    scores, keep = add_mask(scores, attn_mask, is_causal, is_softmax=False)
     weights = change.weights(scores, keep)
     return F.dropout(weights, dropout_p).to(value.dtype) @ value

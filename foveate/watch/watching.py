@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from foveate.attention import Attended
-from foveate.watch.calls import joint_mask, multihead_weights, project, sdpa_weights, unpack_groups, weigh, with_heads
+from foveate.attention.attended import joint_mask
+from foveate.watch.calls import multihead_weights, project, sdpa_weights, unpack_groups, weigh, with_heads
 from foveate.watch.modules import FUSED, attending_inside, attends, compiled_modules, is_changed, is_over_tokens
 from foveate.watch.record import Record, Records
 from foveate.watch.request import Keep, Layers, Queries, Request, locator, module_filter, take_columns

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from foveate import MultiheadAttention
+from foveate import MECHANISMS, MultiheadAttention
 from foveate.errors import ShapeError
 from foveate.ops import TRANSFORMS
 from tests.cases import draw
@@ -93,3 +93,84 @@ def test_what_does_not_fit_is_explained():
         attend(x, x)
     with pytest.raises(ShapeError, match=r"tvmax: expected a grid of 6 cells, got \(2, 4\); rows times columns"):
         attend(x, x, grid=(2, 4))
+
+
+def masks(polarity: str) -> dict[str, torch.Tensor]:
+    padding, attn = torch.arange(7) >= torch.tensor([[7], [4]]), torch.ones(3, 7).triu(2).bool()
+    numbers = {"dtype": torch.float64}
+    return {
+        "boolean": {"key_padding_mask": padding, "attn_mask": attn},
+        "per head": {"attn_mask": attn.expand(8, 3, 7), "key_padding_mask": padding},
+        "added": {
+            "attn_mask": draw(3, 7, seed=4),
+            "key_padding_mask": torch.zeros(2, 7, **numbers).masked_fill(padding, -torch.inf),
+        },
+        "padding": {"key_padding_mask": padding},
+    }[polarity]
+
+
+@pytest.mark.parametrize("polarity", ["boolean", "per head", "added", "padding"])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_torchs_masks_layouts_and_pair(polarity, batch_first):
+    theirs = nn.MultiheadAttention(16, 4, batch_first=batch_first, dtype=torch.float64)
+    ours = MultiheadAttention(16, 4, batch_first=batch_first).double()
+    ours.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(ours.state_dict())
+    inputs = draw(2, 3, 16), draw(2, 7, 16, seed=1), draw(2, 7, 16, seed=2)
+    if not batch_first:
+        inputs = tuple(x.transpose(0, 1) for x in inputs)
+    for average in (True, False):
+        expected = theirs(*inputs, **masks(polarity), average_attn_weights=average)
+        torch.testing.assert_close(
+            ours(*inputs, **masks(polarity), need_weights=True, average_attn_weights=average), expected
+        )
+    output, nothing = ours(*inputs, **masks(polarity), need_weights=False)
+    torch.testing.assert_close(output, expected[0])
+    assert nothing is None
+    seen = ours(*inputs, **masks(polarity))
+    torch.testing.assert_close(seen.weights, expected[1])
+
+
+def test_other_sizes_no_bias_and_one_example():
+    theirs = nn.MultiheadAttention(16, 4, bias=False, kdim=6, vdim=5, dtype=torch.float64)
+    ours = MultiheadAttention(16, 4, bias=False, kdim=6, vdim=5, batch_first=False).double()
+    ours.load_state_dict(theirs.state_dict())
+    for lead in ((2,), ()):
+        inputs = draw(3, *lead, 16), draw(7, *lead, 6, seed=1), draw(7, *lead, 5, seed=2)
+        torch.testing.assert_close(ours(*inputs, need_weights=True), theirs(*inputs))
+
+
+def test_is_causal():
+    attend, x = MultiheadAttention(8, 2).double(), draw(2, 5, 8)
+    causal = torch.ones(5, 5).triu(1).bool()
+    torch.testing.assert_close(attend(x, x, is_causal=True).weights, attend(x, x, attn_mask=causal).weights)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_inside_an_encoder_layer_of_torch(training):
+    """Also in evaluation, where torch would use the weights with a fused softmax of its own."""
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, dtype=torch.float64)
+    x, padding = draw(2, 6, 16), torch.arange(6) >= torch.tensor([[6], [4]])
+    expected = layer.train()(x, src_key_padding_mask=padding)
+    for name in ("softmax", "sparsemax"):
+        ours = MultiheadAttention(16, 4, transform=name).double()
+        ours.load_state_dict(layer.self_attn.state_dict())
+        layer.self_attn = ours
+        layer.train(training)
+        with torch.no_grad():
+            out = layer(x, src_key_padding_mask=padding)
+        same = torch.allclose(out[~padding], expected[~padding])
+        assert same == (name == "softmax")
+
+
+@pytest.mark.parametrize("name", [name for name, row in MECHANISMS.items() if row.continuous])
+def test_one_density_per_head(name):
+    attend = MultiheadAttention(8, 2, transform=name).eval()
+    mask = torch.arange(12) < torch.tensor([[12], [9]])
+    seen = attend(torch.randn(2, 5, 8), torch.randn(2, 12, 8), grid=(3, 4), mask=mask)
+    assert seen.density.mean.shape == (2, 2, 5, 2)
+    assert seen.context.shape == (2, 5, 8)
+    seen.context.sum().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in attend.parameters())
+    with pytest.raises(ValueError, match=f"expected dropout=0 beside transform='{name}', got 0.1"):
+        MultiheadAttention(8, 2, transform=name, dropout=0.1)
