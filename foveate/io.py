@@ -1,9 +1,11 @@
-"""Atomic writes, exclusive locks and JSON: the only place that renames files into place or locks a directory."""
+"""Atomic writes, exclusive locks, JSON and progress: the only place that renames files or locks a directory."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -169,3 +171,43 @@ def read_checked_json(where: str, path: Path, source: str) -> dict[str, Any]:
             f"restore it, {source}"
         )
     return {key: value for key, value in found.items() if key != CHECKSUM}
+
+
+class ProgressBar:
+    """A progress bar on a terminal; elsewhere, a line now and then.
+
+    Args:
+        what: what is being done.
+        total: how much there is to do.
+        initial: how much of it was done before.
+        unit: what is counted, in the singular.
+        show: print nothing if False.
+        every: seconds between lines.
+    """
+
+    def __init__(
+        self, what: str, total: int, *, initial: int = 0, unit: str = "item", show: bool = True, every: float = 30.0
+    ) -> None:
+        from tqdm import tqdm
+
+        self.what, self.total, self.unit, self.every = what, total, unit, every
+        self.done, self.before, self.start = initial, initial, time.monotonic()
+        self.lines = show and not sys.stderr.isatty()
+        self._printed = self.start
+        self._bar = tqdm(total=total, initial=initial, unit=unit, desc=what, disable=not show or self.lines)
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.close()
+
+    def update(self, count: int) -> None:
+        """Count what has been done since the last call."""
+        self._bar.update(count)
+        self.done += count
+        now = time.monotonic()
+        if self.lines and (now - self._printed >= self.every or self.done == self.total):
+            self._printed, speed = now, (self.done - self.before) / max(now - self.start, 1e-9)
+            left = f", about {(self.total - self.done) / speed:.0f} s left" if self.done < self.total else ""
+            print(f"{self.what}: {self.done} of {self.total} {self.unit}s{left}", file=sys.stderr, flush=True)

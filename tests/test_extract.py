@@ -268,7 +268,7 @@ def test_the_command_with_real_weights(tmp_path: Path, capsys: pytest.CaptureFix
     photos = save_images(tmp_path / "photos", 2)
     store = extract("efficientnet-lite0", photos, tmp_path / "s.h5", workers=0, size=64, batch_size=2)
     assert (store.dim, store[0].grid) == (1280, (2, 2))
-    assert "2/2" in capsys.readouterr().err
+    assert "2 of 2 images" in capsys.readouterr().err
     again = encoder_of(store.description).encode([p.pixels() for p in directory_images(photos)])
     assert np.array_equal(again.values.half().numpy()[1], store[1].values)
     with pytest.raises(UnknownName, match="did you mean 'efficientnet-lite0'"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foveate.errors import DataError
-from foveate.io import atomic_write, exclusive_lock, is_encodable, read_json, write_json
+from foveate.io import ProgressBar, atomic_write, exclusive_lock, is_encodable, read_json, write_json
 
 
 def test_a_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
@@ -85,3 +85,24 @@ def test_json_is_read_as_written(tmp_path: Path) -> None:
     assert read_json("test", tmp_path / "a.json", "", object_hook=len) == 1
     assert is_encodable("ü")
     assert not is_encodable("a\ud800")
+
+
+class TestProgressBar:
+    def test_lines_without_a_terminal(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with ProgressBar("extract", 4, initial=1, unit="image", every=0.0) as bar:
+            bar.update(2)
+            bar.update(1)
+        lines = capsys.readouterr().err.splitlines()
+        assert lines[0].startswith("extract: 3 of 4 images, about ")
+        assert lines[1:] == ["extract: 4 of 4 images"]
+
+    def test_few_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with ProgressBar("extract", 100, every=1e9) as bar:
+            for _ in range(100):
+                bar.update(1)
+        assert capsys.readouterr().err == "extract: 100 of 100 items\n"
+
+    def test_silence(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with ProgressBar("extract", 1, show=False, every=0.0) as bar:
+            bar.update(1)
+        assert capsys.readouterr().err == ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from foveate.data import precomp
 from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription
 from foveate.data.store_writer import import_features
-from foveate.encoders import directory_images, extract_features, pretrained_encoder
+from foveate.encoders import directory_images, extract_features, image_views, pretrained_encoder
 from foveate.errors import DataError
 from foveate.registry import lookup
 
@@ -26,6 +26,7 @@ def extract(
     out: Path,
     *,
     size: int | None = None,
+    views: int = 1,
     batch_size: int = 32,
     workers: int = 2,
     skip_broken: bool = False,
@@ -34,11 +35,14 @@ def extract(
     """Encode the images of a directory into a feature store; an interrupted extraction resumes where it stopped.
 
     Args:
-        encoder: efficientnet-lite0 (7x7), efficientnet-lite0-middle (14x14), hf:<model>.
+        encoder: efficientnet-lite0 (7x7), efficientnet-lite0-middle (14x14), hf:<model>; regions for the features of
+            36 boxes by selective search, regions-hf:<model> for the boxes of a detector such as DETR.
         images: directory of images, including subdirectories.
         out: the file to write.
         size: side in pixels to which images are resized, the encoder's own by default; with 448, efficientnet-lite0
             has a 14x14 grid.
+        views: store this many views per image for training: 2 adds the mirrored image, 4 also a crop and its mirror
+            image, up to 12; `foveate train RECIPE images.views=4` trains on all of them.
         batch_size: images encoded at a time; an interruption loses at most one batch.
         workers: processes that decode images; 0 decodes in the process that encodes.
         skip_broken: skip unreadable images instead of failing at the end.
@@ -46,7 +50,7 @@ def extract(
     """
     return extract_features(
         pretrained_encoder(encoder, size=size),
-        directory_images(images),
+        image_views(directory_images(images), views),
         out,
         batch_size=batch_size,
         workers=workers,

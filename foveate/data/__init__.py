@@ -4,7 +4,7 @@ from functools import partial
 
 from foveate.data.answers import normalise_answer
 from foveate.data.coco import read_coco, read_coco_karpathy
-from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
+from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features, unstack_features
 from foveate.data.flickr import read_flickr
 from foveate.data.hat import read_hat
 from foveate.data.jsonl import read_folder
@@ -58,4 +58,5 @@ __all__ = [
     "scenes_large",
     "stack_features",
     "tokenize",
+    "unstack_features",
 ]

@@ -164,14 +164,20 @@ class FeatureStore:
             size=(int(size[0]), int(size[1])) if size[0] else None,
         )
 
-    def get(self, key: Id | ImageRecord) -> FeatureRecord:
-        """Return the features of an image by its id, or for an `ImageRecord` also by its file name without suffix."""
-        position = self._find(key)
+    def get(self, key: Id | ImageRecord, view: int = 0) -> FeatureRecord:
+        """Return the features of an image by its id, or for an `ImageRecord` also by its file name without suffix.
+
+        Args:
+            key: the image.
+            view: 0 is the whole image, 1 the first of the others that `foveate extract --views` adds.
+        """
+        position = self._find(key, view)
         if position is None:
             name = key.id if isinstance(key, ImageRecord) else key
+            name = view_id(name, view) if view else name
+            advice = f"extract again with --views {view + 1}" if view else "extract the features of this image first"
             raise DataError(
-                f"FeatureStore: expected one of the {len(self)} images of {self.path}, got {name!r}; "
-                "extract the features of this image first"
+                f"FeatureStore: expected one of the {len(self)} images of {self.path}, got {name!r}; " + advice
             )
         return self[position]
 
@@ -183,11 +189,22 @@ class FeatureStore:
     def _positions(self) -> dict[str, int]:
         return {name: position for position, name in enumerate(self.ids)}
 
-    def _find(self, key: Id | ImageRecord) -> int | None:
+    def _find(self, key: Id | ImageRecord, view: int = 0) -> int | None:
         if not isinstance(key, ImageRecord):
-            return self._positions.get(str(key))
-        stem = key.source.stem if isinstance(key.source, Path) else str(key.id)
-        return self._positions.get(str(key.id), self._positions.get(stem))
+            return self._positions.get(view_id(key, view))
+        for name in self._names(key):
+            if view_id(name, view) in self._positions:
+                return self._positions[view_id(name, view)]
+        return None
+
+    @staticmethod
+    def _names(image: ImageRecord) -> Iterator[Id]:
+        """The names that an image may have in a store: its id, that without a suffix, its file's without a suffix."""
+        yield image.id
+        if isinstance(image.source, Path):
+            if isinstance(image.id, str) and image.id.endswith(image.source.suffix):
+                yield image.id.removesuffix(image.source.suffix)
+            yield image.source.stem
 
     def _check_index(self, lengths: set[int]) -> None:
         """Raises ValueError if the tables of the index contradict each other or the `lengths` of the row blocks."""
@@ -212,6 +229,15 @@ class FeatureStore:
             raise ValueError("grids that differ from the number of locations")
         if (self.sizes < 0).any():
             raise ValueError("negative sizes of images")
+
+
+def view_id(name: Id, view: int) -> str:
+    """The id in a store of a view of an image; view 0 is the image itself.
+
+    >>> view_id("cat", 0), view_id("cat", 2)
+    ('cat', 'cat#2')
+    """
+    return f"{name}#{view}" if view else str(name)
 
 
 def _reopen(path: Path, verify: bool) -> FeatureStore:
@@ -250,6 +276,40 @@ def stack_features(items: Iterable[FeatureRecord]) -> ImageFeatures:
         mask=mask,
         boxes=_pad(boxes) if len(boxes) == len(items) else None,
     )
+
+
+def unstack_features(
+    features: ImageFeatures, ids: Sequence[str], sizes: Sequence[tuple[int, int] | None] | None = None
+) -> list[FeatureRecord]:
+    """Split a batch into its images, without padding and as float16; the inverse of `stack_features`.
+
+    Args:
+        features: of B images.
+        ids: of the images.
+        sizes: width and height of each in pixels, None if unknown.
+
+    >>> values = torch.ones(2, 3, 8)
+    >>> [record.values.shape for record in unstack_features(ImageFeatures(values, grid=(1, 3)), ["a", "b"])]
+    [(3, 8), (3, 8)]
+    """
+    B, N = features.values.shape[:2]
+    counts = [N] * B if features.mask is None else features.mask.sum(-1).tolist()
+    grids: list[tuple[int, int] | None] = [None] * B
+    if features.grid is not None:
+        pairs = features.grid.tolist() if isinstance(features.grid, Tensor) else [features.grid] * B
+        grids = [(H, W) for H, W in pairs]
+    values = features.values.half().cpu().numpy()
+    boxes = None if features.boxes is None else features.boxes.float().cpu().numpy()
+    return [
+        FeatureRecord(
+            name,
+            values[b, : counts[b]],
+            grid=grids[b],
+            boxes=None if boxes is None else boxes[b, : counts[b]],
+            size=None if sizes is None else sizes[b],
+        )
+        for b, name in enumerate(ids)
+    ]
 
 
 def _pad(arrays: Sequence[np.ndarray]) -> Tensor:

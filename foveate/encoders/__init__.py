@@ -8,8 +8,10 @@ from foveate.encoders.extraction import directory_images, extract_features
 from foveate.encoders.hf_vision import HFVision
 from foveate.encoders.image_encoder import ImageEncoder, Preprocess
 from foveate.encoders.pretrained import Encoder, encoder_of, pretrained_encoder
+from foveate.encoders.regions import RegionEncoder, detected_regions, search_regions
 from foveate.encoders.stored import StoredFeatures
 from foveate.encoders.text import EncodedText, TextEncoder
+from foveate.encoders.views import image_views
 from foveate.encoders.word_vectors import WordVectors, word_vectors
 
 ENCODERS: dict[str, Encoder] = {
@@ -20,6 +22,8 @@ ENCODERS: dict[str, Encoder] = {
         partial(EfficientNetLite0, stage="middle"), reads="images", pretrained=True, extra="photos"
     ),
     "hf": Encoder(HFVision, reads="images", pretrained=True, model=True, extra="hf"),
+    "regions": Encoder(search_regions, reads="images", pretrained=True, extra="regions"),
+    "regions-hf": Encoder(detected_regions, reads="images", pretrained=True, model=True, extra="hf"),
     "lstm": Encoder(partial(TextEncoder, cell="lstm"), reads="tokens"),
     "gru": Encoder(partial(TextEncoder, cell="gru"), reads="tokens"),
     "bi-lstm": Encoder(partial(TextEncoder, cell="lstm", directions="sum"), reads="tokens"),
@@ -35,12 +39,14 @@ __all__ = [
     "HFVision",
     "ImageEncoder",
     "Preprocess",
+    "RegionEncoder",
     "StoredFeatures",
     "TextEncoder",
     "WordVectors",
     "directory_images",
     "encoder_of",
     "extract_features",
+    "image_views",
     "pretrained_encoder",
     "word_vectors",
 ]

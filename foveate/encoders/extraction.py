@@ -8,22 +8,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, distributed
 from torch.utils.data import DataLoader, Dataset
 
-from foveate.data.feature_store import FeatureRecord, FeatureStore
+from foveate.data.feature_store import FeatureRecord, FeatureStore, unstack_features
 from foveate.data.files import IMAGE_SUFFIXES, need_directory
 from foveate.data.samples import ImageRecord
 from foveate.data.store_writer import Workspace, check_unique, digest
 from foveate.encoders.image_encoder import ImageEncoder, Preprocess
+from foveate.encoders.memory import keep_freed_memory
 from foveate.encoders.pretrained import describe_encoder
+from foveate.encoders.views import ImageView
 from foveate.errors import DataError
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
+from foveate.io import ProgressBar
 
 MAX_REPORTED = 20
 
@@ -121,7 +120,7 @@ def _write_blocks(
     encoder: ImageEncoder, work: Workspace, blocks: Sequence[_Block], workers: int, progress: bool
 ) -> None:
     missing = [block for block in blocks if not work.has(block.key)]
-    with _bar(blocks, missing, progress) as bar:
+    with keep_freed_memory(), _bar(blocks, missing, progress) as bar:
         for decoded in _decode_all(encoder.preprocess, missing, workers):
             work.write(decoded.key, _encode(encoder, decoded), skipped=decoded.broken)
             bar.update(len(decoded.ids) + len(decoded.broken))
@@ -139,7 +138,8 @@ def _blocks(images: Sequence[ImageRecord], batch_size: int, encoder: Sequence[st
 
 def _file_size(image: ImageRecord) -> int | None:
     """Return the size of the image file, which changes when a broken image is fixed; None without a file."""
-    return image.source.stat().st_size if isinstance(image.source, Path) and image.source.is_file() else None
+    path = image.source.file if isinstance(image.source, ImageView) else image.source
+    return path.stat().st_size if isinstance(path, Path) and path.is_file() else None
 
 
 class _BlockReader(Dataset[_Decoded]):
@@ -175,13 +175,7 @@ def _encode(encoder: ImageEncoder, decoded: _Decoded) -> list[FeatureRecord]:
     if not decoded.ids:
         return []
     features = encoder.encode_pixels(decoded.pixels.to(next(encoder.parameters()).device))
-    if not isinstance(features.grid, tuple) or features.mask is not None:
-        raise TypeError(
-            f"extract: expected one grid for all images from {encoder.name}, got {features.grid}; resize them"
-        )
-    values = features.values.half().cpu().numpy()
-    rows = zip(decoded.ids, values, decoded.sizes, strict=True)
-    return [FeatureRecord(name, value, grid=features.grid, size=size) for name, value, size in rows]
+    return unstack_features(features, decoded.ids, decoded.sizes)
 
 
 def _check_broken(broken: Mapping[str, str], total: int, skip: bool) -> None:
@@ -227,8 +221,6 @@ def _device(device: torch.device | str | None) -> torch.device:
     )
 
 
-def _bar(blocks: Sequence[_Block], missing: Sequence[_Block], progress: bool) -> tqdm:
-    from tqdm import tqdm
-
+def _bar(blocks: Sequence[_Block], missing: Sequence[_Block], progress: bool) -> ProgressBar:
     total, left = (sum(len(block.images) for block in part) for part in (blocks, missing))
-    return tqdm(total=total, initial=total - left, unit="image", desc="extract", disable=not progress)
+    return ProgressBar("extract", total, initial=total - left, unit="image", show=progress)

@@ -36,7 +36,7 @@ class HFVision(ImageEncoder):
         self.name = f"hf:{model}"
         loaded = transformers.AutoModel.from_pretrained(model)
         self.network = getattr(loaded, "vision_model", loaded).eval()
-        self.preprocess = _preprocess(transformers, model, size)
+        self.preprocess = hf_preprocess(transformers, model, size)
         self.dim = _dimension(self.network.config)
         forward = inspect.signature(self.network.forward).parameters
         self.options = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in forward else {}
@@ -77,7 +77,7 @@ def _token_grid(tokens: int, size: tuple[int, ...], patch: Any) -> tuple[tuple[i
     )
 
 
-def _preprocess(transformers: Any, model: str, size: int | None) -> Preprocess:
+def hf_preprocess(transformers: Any, model: str, size: int | None) -> Preprocess:
     # Read the file instead of building the processor, whose fast variant needs torchvision.
     settings, _ = transformers.BaseImageProcessor.get_image_processor_dict(model)
     try:

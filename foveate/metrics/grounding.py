@@ -13,7 +13,7 @@ from foveate.checks import check_floating, check_number, check_shape
 from foveate.data.samples import Box, Phrase
 from foveate.errors import ShapeError
 from foveate.metrics.means import MeanMetric
-from foveate.ops.grid import cell_centres
+from foveate.ops.boxes import box_area, box_intersection, cell_boxes
 from foveate.ops.support import above_uniform
 from foveate.registry import lookup
 
@@ -155,8 +155,8 @@ def relevant_regions(regions: Tensor, boxes: Tensor, above: float = 0.5) -> Tens
     """
     check_number("relevant_regions", "above", above, least=0, advice="0.5 is usual")
     regions, boxes = (_check_boxes("relevant_regions", x) for x in (regions, boxes))
-    shared = _intersection(regions, boxes)
-    union = _area(regions)[:, None] + _area(boxes) - shared
+    shared = box_intersection(regions, boxes)
+    union = box_area(regions)[:, None] + box_area(boxes) - shared
     return (shared > above * union).any(-1)
 
 
@@ -176,8 +176,7 @@ def relevant_cells(H: int, W: int, boxes: Tensor) -> Tensor:
     [True, True, False, False]
     """
     boxes = _check_boxes("relevant_cells", boxes)
-    centres, half = cell_centres(H, W, dtype=torch.float64), torch.tensor([0.5 / W, 0.5 / H], dtype=torch.float64)
-    shared = _intersection(torch.cat([centres - half, centres + half], -1), boxes)
+    shared = box_intersection(cell_boxes(H, W, dtype=torch.float64), boxes)
     if not bool((shared > 0).any()):
         return torch.zeros(H * W, dtype=torch.bool)
     # A border through the middle of a cell counts, whichever way its last digit was rounded.
@@ -227,17 +226,6 @@ def _best_attention(relevant: Tensor, attended: AttendedRule) -> Tensor:
     # Weights sum to one, so that not all of them can be above 1/n: where every location is relevant, one is left out.
     first = torch.arange(relevant.shape[-1]) == 0
     return relevant & ~(first & relevant.all(-1, keepdim=True)) if attended == "above-uniform" else relevant
-
-
-def _intersection(a: Tensor, b: Tensor) -> Tensor:
-    """Area of the intersections (N, E) of boxes (N, 4) and (E, 4)."""
-    low = torch.maximum(a[:, None, :2], b[None, :, :2])
-    high = torch.minimum(a[:, None, 2:], b[None, :, 2:])
-    return (high - low).clamp(min=0).prod(-1)
-
-
-def _area(boxes: Tensor) -> Tensor:
-    return (boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(-1)
 
 
 def _check_boxes(where: str, boxes: Tensor) -> Tensor:

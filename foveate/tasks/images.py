@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
+from foveate.checks import check_number
+from foveate.data.feature_store import (
+    FeatureRecord,
+    FeatureStore,
+    StoreDescription,
+    stack_features,
+    unstack_features,
+)
 from foveate.data.image_files import decode_image
 from foveate.data.samples import Dataset, Id, ImageRecord
 from foveate.encoders import ConvEncoder, ImageEncoder, Preprocess, StoredFeatures, encoder_of, pretrained_encoder
@@ -43,6 +50,7 @@ class Conv:
     """
 
     reads_images: ClassVar[bool] = True
+    views: ClassVar[int] = 1
 
     channels: tuple[int, ...] = (16, 32, 64, 96)
     blocks: int = 1
@@ -85,14 +93,22 @@ class _Features:
 
 @dataclass(frozen=True)
 class Stored(_Features):
-    """Images as features of a store; `store` is a path, relative to the directory of the data.
+    """Images as features of a store.
 
-    A "{split}" in it stands for the name of the split, if each has its own store.
+    Attributes:
+        store: a path, relative to the directory of the data. A "{split}" in it stands for the name of the split, if
+            each has its own store.
+        views: views of an image to train on, of those that `foveate extract --views` stored: an epoch reads every
+            image this many times, each time another view.
     """
 
     reads_images: ClassVar[bool] = False
 
     store: str = "features.h5"
+    views: int = 1
+
+    def __post_init__(self) -> None:
+        check_number("images", "views", self.views, least=1, advice="use 1 for the image alone")
 
     def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
         """Size and origin of the features, from the store of the training split."""
@@ -116,6 +132,7 @@ class Frozen(_Features):
     """
 
     reads_images: ClassVar[bool] = True
+    views: ClassVar[int] = 1
 
     encoder_name: str = "efficientnet-lite0"
 
@@ -138,16 +155,17 @@ class ImageReader:
     Args:
         source: preprocessing of pixels, a store of features, or an encoder that computes them. What is computed is
             cached up to `CACHE_BYTES`.
+        views: how many views of an image there are in a store to choose from.
     """
 
-    def __init__(self, source: ImageSource) -> None:
-        self.source = source
+    def __init__(self, source: ImageSource, views: int = 1) -> None:
+        self.source, self.views = source, views
         self._cache: dict[Id, Tensor | FeatureRecord] = {}
 
-    def __call__(self, image: ImageRecord) -> Tensor | FeatureRecord:
-        """(3, h, w) uint8, or features."""
+    def __call__(self, image: ImageRecord, view: int = 0) -> Tensor | FeatureRecord:
+        """(3, h, w) uint8, or features of a view of the image, 0 being the whole."""
         if isinstance(self.source, FeatureStore):
-            return self.source.get(image)
+            return self.source.get(image, view)
         if image.id not in self._cache:
             computed = self._compute(image, self.source)
             size = computed.nbytes if isinstance(computed, Tensor) else computed.values.nbytes
@@ -167,9 +185,7 @@ class ImageReader:
     def _compute(image: ImageRecord, source: Preprocess | ImageEncoder) -> Tensor | FeatureRecord:
         if isinstance(source, Preprocess):
             return source.pixels(image.pixels())
-        features = source.encode([image.pixels()])
-        assert isinstance(features.grid, tuple)  # encoders of images return a grid
-        return FeatureRecord(str(image.id), features.values[0].half().cpu().numpy(), features.grid)
+        return unstack_features(source.encode([image.pixels()]), [str(image.id)])[0]
 
 
 def is_on_disk(image: ImageRecord) -> bool:

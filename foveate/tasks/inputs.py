@@ -121,6 +121,10 @@ class TaskSettings(ABC):
         built = {"basis": GaussianBasis.grid(**basis)} if isinstance(basis, Mapping) else {}
         return MECHANISMS[self.mechanism].build(**{**self.mechanism_options, **built})
 
+    def views(self, split: str) -> int:
+        """Views per image in the examples of a split; only training uses more than one."""
+        return self.images.views if split == "train" else 1
+
     def read(self, split: str, root: Path | None) -> Dataset:
         """A split of the dataset, "train" being `train_split`; DataError if it has none of what the task needs.
 

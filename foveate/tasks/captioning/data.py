@@ -60,19 +60,21 @@ class CaptionExamples:
     Args:
         data: the split.
         source: where images come from, see `ImageReader`.
+        views: views of an image; the examples of one view follow those of another.
     """
 
-    def __init__(self, data: Dataset, source: ImageSource) -> None:
-        self.data, self.images = data, ImageReader(source)
+    def __init__(self, data: Dataset, source: ImageSource, *, views: int = 1) -> None:
+        self.data, self.images = data, ImageReader(source, views)
         self.rows = [image for image in data.images if data.captions_of(image.id)]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.rows) * self.images.views
 
     def __getitem__(self, number: int) -> CaptionExample:
-        image = self.rows[number]
+        view, row = divmod(number, len(self.rows))
+        image = self.rows[row]
         captions = self.data.captions_of(image.id)
-        return CaptionExample(image.id, self.images(image), captions, object_names(self.data, image.id))
+        return CaptionExample(image.id, self.images(image, view), captions, object_names(self.data, image.id))
 
     def fingerprint(self) -> str:
         """See `ImageReader.fingerprint`."""

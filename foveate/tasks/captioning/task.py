@@ -101,7 +101,7 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
     def examples(self, split: str, root: Path | None) -> CaptionExamples:
         """The images of a split with their captions."""
         source = self.settings.images.source(root, split, self.inputs.store)
-        return CaptionExamples(self.settings.read(split, root), source)
+        return CaptionExamples(self.settings.read(split, root), source, views=self.settings.views(split))
 
     def collate(self, examples: Sequence[CaptionExample]) -> CaptionBatch:
         """One batch."""

@@ -55,11 +55,12 @@ class CaptionPairs:
     Args:
         data: the split.
         source: where images come from, see `ImageReader`.
+        views: views of an image; the examples of one view follow those of another.
         each: captions per example, in their order; None puts all captions of an image into one example.
     """
 
-    def __init__(self, data: Dataset, source: ImageSource, *, each: int | None) -> None:
-        self.data, self.images = data, ImageReader(source)
+    def __init__(self, data: Dataset, source: ImageSource, *, each: int | None, views: int = 1) -> None:
+        self.data, self.images = data, ImageReader(source, views)
         self.rows = [
             own[start : start + (each or len(own))]
             for own in (data.captions_of(image.id) for image in data.images)
@@ -67,12 +68,13 @@ class CaptionPairs:
         ]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.rows) * self.images.views
 
     def __getitem__(self, number: int) -> MatchingExample:
-        captions = self.rows[number]
+        view, row = divmod(number, len(self.rows))
+        captions = self.rows[row]
         image = self.data.image(captions[0])
-        return MatchingExample(image.id, self.images(image), captions)
+        return MatchingExample(image.id, self.images(image, view), captions)
 
     def fingerprint(self) -> str:
         """See `ImageReader.fingerprint`."""

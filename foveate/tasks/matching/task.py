@@ -74,7 +74,7 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
         settings = self.settings
         source = settings.images.source(root, split, self.inputs.store)
         each = settings.captions_per_example if split == "train" else None
-        return CaptionPairs(settings.read(split, root), source, each=each)
+        return CaptionPairs(settings.read(split, root), source, each=each, views=settings.views(split))
 
     def collate(self, examples: Sequence[MatchingExample]) -> MatchingBatch:
         """One batch."""

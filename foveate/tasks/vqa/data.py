@@ -74,21 +74,25 @@ class QuestionExamples:
     Args:
         data: the split.
         source: where images come from, see `ImageReader`.
+        views: views of an image; the examples of one view follow those of another.
         group: an example is an image with all its questions; otherwise one question.
         map_size: rows and columns of the maps of where to look; None leaves them out.
     """
 
-    def __init__(self, data: Dataset, source: ImageSource, *, group: bool, map_size: tuple[int, int] | None) -> None:
-        self.data, self.images, self.map_size = data, ImageReader(source), map_size
+    def __init__(
+        self, data: Dataset, source: ImageSource, *, group: bool, map_size: tuple[int, int] | None, views: int = 1
+    ) -> None:
+        self.data, self.images, self.map_size = data, ImageReader(source, views), map_size
         groups = (data.questions_of(image.id) for image in data.images)
         self.rows = [own for own in groups if own] if group else [(question,) for question in data.questions]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.rows) * self.images.views
 
     def __getitem__(self, number: int) -> VQAExample:
-        questions = self.rows[number]
-        image = self.images(self.data.image(questions[0]))
+        view, row = divmod(number, len(self.rows))
+        questions = self.rows[row]
+        image = self.images(self.data.image(questions[0]), view)
         if self.map_size is None:
             return VQAExample(image, questions)
         H, W = self.map_size

@@ -126,7 +126,8 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         settings = self.settings
         source = settings.images.source(root, split, self.inputs.store)
         map_size = settings.map_size if split != "train" or settings.guidance else None
-        return QuestionExamples(settings.read(split, root), source, group=settings.group, map_size=map_size)
+        data, views = settings.read(split, root), settings.views(split)
+        return QuestionExamples(data, source, group=settings.group, map_size=map_size, views=views)
 
     def collate(self, examples: Sequence[VQAExample]) -> VQABatch:
         """One batch."""
