@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from foveate.ops import kernels
+from foveate.ops.kernels import mixtures as native
 from foveate.ops.quadratics import evaluate_quadratic, pairs, sum_moments
 
 LEAST_MASS = 1e-10  # a component with no more mass is dead: weight exactly zero, mean and covariance as they were
@@ -102,9 +102,9 @@ def expectation_maximisation(
     [0.1, 0.9]
     """
     components = start.mean.shape[2] + (start.log_background is not None)
-    if mixing is None and kernels.can_mix(points.weights, points.positions, points.floor, components):
+    if mixing is None and native.can_mix(points.weights, points.positions, points.floor, components):
         last, log_likelihood = _run_native(points, _pack(start), iterations)
-        return _unpack(last, start.log_background is not None), log_likelihood
+        return unpack(last, start.log_background is not None), log_likelihood
     return _run_torch(points, start, iterations, mixing)
 
 
@@ -131,22 +131,27 @@ def _pack(mixtures: GaussianMixtures) -> Tensor:
     return torch.cat([packed, torch.cat([mixtures.log_background.unsqueeze(-1), wide], -1).unsqueeze(2)], dim=2)
 
 
-def _unpack(packed: Tensor, background: bool) -> GaussianMixtures:
+def unpack(packed: Tensor, background: bool) -> GaussianMixtures:
     """The mixtures of `_pack`."""
     log_background = packed[:, :, -1, 0] if background else None
     packed = packed[:, :, :-1] if background else packed
-    covariance = packed[..., [3, 4, 4, 5]].unflatten(-1, (2, 2))
+    covariance = torch.cat([packed[..., 3:5], packed[..., 4:6]], dim=-1).unflatten(-1, (2, 2))
     return GaussianMixtures(packed[..., 0], packed[..., 1:3], covariance, log_background)
+
+
+def both_floors(points: Points) -> Tensor:
+    """F as the kernels want it, (4,) or (B, 4): of the M step, then of the likelihood."""
+    floor = points.floor.detach()
+    return torch.cat([floor, floor if points.spread else torch.zeros_like(floor)], -1)
 
 
 def _run_native(points: Points, start: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
     """The last mixtures, packed, and their log-likelihood."""
-    floor = points.floor.detach()
-    cells = points.positions.detach(), torch.cat([floor, floor if points.spread else torch.zeros_like(floor)], -1)
+    cells = points.positions.detach(), both_floors(points)
     if torch.is_grad_enabled() and (points.weights.requires_grad or start.requires_grad):
         last, log_likelihood = _run(points.weights, start, *cells, iterations, points)
         return last, log_likelihood
-    last, log_likelihood, _ = kernels.em(points.weights, *cells, start, iterations, keep=False)
+    last, log_likelihood, _ = native.em(points.weights, *cells, start, iterations, keep=False)
     return last.to(start.dtype), log_likelihood
 
 
@@ -157,7 +162,7 @@ class _Run(torch.autograd.Function):
     def forward(
         ctx: Any, weights: Tensor, start: Tensor, positions: Tensor, floor: Tensor, iterations: int, points: Points
     ) -> tuple[Tensor, Tensor]:
-        states, log_likelihood, shares = kernels.em(weights, positions, floor, start, iterations, keep=True)
+        states, log_likelihood, shares = native.em(weights, positions, floor, start, iterations, keep=True)
         ctx.save_for_backward(weights, start, positions, floor, states, shares)
         ctx.iterations, ctx.spread = iterations, points.spread
         return states[:, :, -1].to(start.dtype, copy=True), log_likelihood
@@ -166,17 +171,17 @@ class _Run(torch.autograd.Function):
     def backward(ctx: Any, to_last: Tensor, to_likelihood: Tensor) -> tuple[Tensor | None, ...]:
         weights, start, positions, floor, states, shares = ctx.saved_tensors
         if not torch.is_grad_enabled():
-            native = kernels.em_gradient(weights, positions, floor, states, shares, to_last, to_likelihood)
-            return *native, None, None, None, None
+            found = native.em_gradient(weights, positions, floor, states, shares, to_last, to_likelihood)
+            return *found, None, None, None, None
         # aliases: a start that was made from the weights must not count in the gradient to the weights
         weights, start = weights.view_as(weights), start.view_as(start)
         background = bool(torch.isinf(start[0, 0, -1, 3]))
         points = Points(weights, positions, floor[..., :2], ctx.spread)
-        mixtures, log_likelihood = _run_torch(points, _unpack(start, background), ctx.iterations, None)
+        mixtures, log_likelihood = _run_torch(points, unpack(start, background), ctx.iterations, None)
         wanted = [x for x in (weights, start) if x.requires_grad]
         outputs, gradients = (_pack(mixtures), log_likelihood), (to_last, to_likelihood)
-        found = iter(torch.autograd.grad(outputs, wanted, gradients, create_graph=True, allow_unused=True))
-        return *(next(found) if x.requires_grad else None for x in (weights, start)), None, None, None, None
+        each = iter(torch.autograd.grad(outputs, wanted, gradients, create_graph=True, allow_unused=True))
+        return *(next(each) if x.requires_grad else None for x in (weights, start)), None, None, None, None
 
 
 _run: Callable[..., tuple[Tensor, Tensor]] = _Run.apply

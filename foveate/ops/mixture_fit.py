@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import accumulate, pairwise
-from operator import itemgetter
 from typing import Literal
 
 import torch
@@ -16,21 +14,16 @@ from foveate.checks import at_least_float32, check_floating, check_number, is_tr
 from foveate.errors import ShapeError
 from foveate.ops.compact import CompactDensity
 from foveate.ops.density import Density
-from foveate.ops.em import GaussianMixtures, Mixing, Points, expectation_maximisation, with_background
+from foveate.ops.em import GaussianMixtures, Mixing, Points, expectation_maximisation
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.mixture import Mixture
+from foveate.ops.mixture_choice import STARTS, best_restart, choose_components, initial, take
 from foveate.ops.moments import Floor, check_points, check_weights, floor_matrix
 from foveate.ops.radial import scale_of_covariance
 from foveate.ops.simplex import sparsemax
-from foveate.ops.starts import random_start, split_start, spread_start
 from foveate.registry import lookup
 
-STARTS = {"random": random_start, "spread": spread_start, "split": split_start}
-
 SPARSE_SCALE = 1.5  # of the masses under sparsemax: two components survive while their masses differ by less than 2/3
-SMALL = 4096  # weights up to which a batch is bound by the number of operations, not by their size
-SAME = 1e-5  # difference in ℓ below which two fits are equally good
-BACKGROUND = 0.3  # weight of the background at the start; anything from 0.05 to 0.7 leads to the same fits
 
 Family = Callable[[Tensor, Tensor], Density]
 Likelihood = Literal["cell", "point"]
@@ -94,12 +87,12 @@ def fit_mixture(
     _check_options(where, start, components=components, iterations=iterations, restarts=restarts)
     points, filled = _points(where, weights, positions, mask, floor, likelihood)
     mixing: Mixing | None = _sparse_mixing if sparse_components else None
-    begin = _start(start, points, components, restarts, generator, background)
+    begin = initial(start, points, components, restarts, generator, background)
     if sparse_components and start != "split":
         begin = _head_start(begin)
     if restarts > 1:
         with torch.no_grad():
-            begin = _take(begin, _best(expectation_maximisation(points, begin, iterations, mixing)[1]))
+            begin = take(begin, best_restart(expectation_maximisation(points, begin, iterations, mixing)[1]))
     mixtures, log_likelihood = expectation_maximisation(points, begin, iterations, mixing)
     return _result(mixtures, log_likelihood, filled, family)
 
@@ -154,80 +147,15 @@ def select_mixture(
     _check_options(where, start, max_components=max_components, iterations=iterations, restarts=restarts)
     check_number(where, "penalty", penalty, least=0, advice="0.3 suits floor='cell'")
     points, filled = _points(where, weights, positions, mask, floor, likelihood)
-    begins, ends, likelihoods = [], [], []
     # without background one Gaussian is the same from every start
-    tries = [restarts if components > 1 or background else 1 for components in range(1, max_components + 1)]
-    starts = [_start(start, points, k + 1, count, generator, background) for k, count in enumerate(tries)]
-    for begin, end, found in _run_all(points, [_pad(each, max_components) for each in starts], iterations):
-        best = _best(found)
-        begins.append(_take(begin, best))
-        ends.append(_take(end, best))
-        likelihoods.append(found.gather(-1, best[:, None])[:, 0])
-    log_likelihood = torch.stack(likelihoods, dim=-1)
-    criterion = _charge(penalty, ends[-1], max_components) - 2 * log_likelihood
-    chosen = criterion.argmin(-1)
+    plan = [(k, restarts if k > 1 or background else 1) for k in range(1, max_components + 1)]
+    choice = choose_components(points, start, plan, penalty, iterations, generator, background)
     if is_tracing() or (points.weights.requires_grad and torch.is_grad_enabled()):
-        mixtures, log_likelihood = expectation_maximisation(points, _take(_join(begins), chosen), iterations)
+        mixtures, log_likelihood = expectation_maximisation(points, choice.begin, iterations)
     else:
-        mixtures, log_likelihood = _take(_join(ends), chosen), log_likelihood.gather(-1, chosen[:, None])
+        mixtures, log_likelihood = choice.end, choice.log_likelihood
     fit = _result(mixtures, log_likelihood, filled, family)
-    return replace(fit, criterion=criterion.reshape(*filled.shape, max_components))
-
-
-@torch.no_grad()
-def _run_all(
-    points: Points, starts: list[GaussianMixtures], iterations: int
-) -> list[tuple[GaussianMixtures, GaussianMixtures, Tensor]]:
-    """Every start, where EM ends from it, and the likelihood there; the k-th start has k components, the rest absent.
-
-    A small batch runs all of them at once: fewer, larger operations, though a third is spent on absent components.
-    """
-    if is_tracing() or points.weights.numel() <= SMALL:
-        end, found = expectation_maximisation(points, _join(starts), iterations)
-        counts = [begin.mean.shape[1] for begin in starts]
-        edges = [0, *accumulate(counts)]
-        slices = [slice(first, last) for first, last in pairwise(edges)]
-        ends = [end.map_tensors(itemgetter((slice(None), own))) for own in slices]
-        return list(zip(starts, ends, (found[:, own] for own in slices), strict=True))
-    runs = []
-    for k, begin in enumerate(starts):
-        end, found = expectation_maximisation(points, _first(begin, k + 1), iterations)
-        runs.append((begin, _pad(end, begin.mean.shape[2]), found))
-    return runs
-
-
-def _first(mixtures: GaussianMixtures, components: int) -> GaussianMixtures:
-    """The mixtures without what comes after the first `components` components."""
-    return replace(
-        mixtures,
-        log_weights=mixtures.log_weights[:, :, :components],
-        mean=mixtures.mean[:, :, :components],
-        covariance=mixtures.covariance[:, :, :components],
-    )
-
-
-def _best(log_likelihood: Tensor) -> Tensor:
-    """(B,) the best restart of (B, R), the first of those that are as good up to rounding.
-
-    Restarts often end in the same place with the components in another order: rounding must not decide on the order.
-    """
-    good = log_likelihood >= log_likelihood.amax(-1, keepdim=True) - SAME
-    return good.to(torch.uint8).argmax(-1)
-
-
-def _charge(penalty: float, richest: GaussianMixtures, max_components: int) -> Tensor:
-    """`λ (1 − π_0)² K` for every K, (B, max_components) or the same for all rows; `richest` has one mixture per row."""
-    counts = torch.arange(1, max_components + 1, dtype=richest.mean.dtype, device=richest.mean.device)
-    if richest.log_background is None:
-        return penalty * counts
-    return penalty * counts * (1 - richest.log_background.exp()).square()
-
-
-def _start(
-    start: str, points: Points, components: int, restarts: int, generator: torch.Generator | None, background: bool
-) -> GaussianMixtures:
-    begin = STARTS[start](points, components, restarts, generator)
-    return with_background(begin, BACKGROUND) if background else begin
+    return replace(fit, criterion=choice.criterion.reshape(*filled.shape, max_components))
 
 
 def _check_options(where: str, start: str, **counts: int) -> None:
@@ -280,35 +208,6 @@ def _head_start(mixtures: GaussianMixtures) -> GaussianMixtures:
 
 def _sparse_mixing(mass: Tensor) -> Tensor:
     return sparsemax(SPARSE_SCALE * mass)
-
-
-def _take(mixtures: GaussianMixtures, index: Tensor) -> GaussianMixtures:
-    """The mixture `index` (B,) of every row: one mixture per row."""
-    row = torch.arange(len(index), device=index.device)
-    return mixtures.map_tensors(lambda part: part[row, index].unsqueeze(1))
-
-
-def _pad(mixtures: GaussianMixtures, components: int) -> GaussianMixtures:
-    """The mixtures with absent components added up to `components`."""
-    B, R, K, d = mixtures.mean.shape
-    missing = components - K
-    eye = torch.eye(d, dtype=mixtures.mean.dtype, device=mixtures.mean.device)
-    return replace(
-        mixtures,
-        log_weights=torch.nn.functional.pad(mixtures.log_weights, (0, missing), value=-torch.inf),
-        mean=torch.nn.functional.pad(mixtures.mean, (0, 0, 0, missing), value=0.5),
-        covariance=torch.cat([mixtures.covariance, (eye / 12).expand(B, R, missing, d, d)], dim=2),
-    )
-
-
-def _join(parts: list[GaussianMixtures]) -> GaussianMixtures:
-    backgrounds = [part.log_background for part in parts if part.log_background is not None]
-    return GaussianMixtures(
-        torch.cat([part.log_weights for part in parts], dim=1),
-        torch.cat([part.mean for part in parts], dim=1),
-        torch.cat([part.covariance for part in parts], dim=1),
-        torch.cat(backgrounds, dim=1) if backgrounds else None,
-    )
 
 
 def _result(mixtures: GaussianMixtures, log_likelihood: Tensor, filled: Tensor, family: Family) -> Mixture:

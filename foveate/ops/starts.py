@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from foveate.ops.em import GaussianMixtures, Points, match_parts, round_gaussians
+from foveate.ops.kernels.mixtures import Plan, can_mix, spread_means
 from foveate.ops.memo import memo
 
 VARIANCE = 1e-3  # of a component at a random start (Farinhas et al. 2021, released code)
@@ -40,6 +41,9 @@ def spread_start(points: Points, components: int, restarts: int, generator: torc
 
     Reference: Arthur and Vassilvitskii 2007.
     """
+    if can_mix(points.weights, points.positions, points.floor, components):
+        drawn, _ = round_means("spread", points, [(components, restarts)], generator)
+        return round_gaussians(drawn.reshape(-1, restarts, components, 2), SPREAD_VARIANCE)
     weights, axes = _sort_locations(points)
     N = weights.shape[-1]
     nearest = torch.ones_like(weights)
@@ -56,6 +60,18 @@ def spread_start(points: Points, components: int, restarts: int, generator: torc
         nearest = torch.minimum(nearest, distance2) if means else distance2
         means.append(torch.cat(mean, dim=-1))
     return round_gaussians(torch.stack(means, dim=2), SPREAD_VARIANCE)
+
+
+def round_means(start: str, points: Points, plan: Plan, generator: torch.Generator | None) -> tuple[Tensor, float]:
+    """Means (B or 1, S, 2) of "random" or "spread" starts for a kernel, and the variance of their components.
+
+    The plan is (components, restarts) of every kind of start; the means of all kinds follow each other.
+    """
+    axes = 1 if start == "spread" else points.positions.shape[-1]
+    draws = torch.cat([_draw((R, K, axes), points.weights, generator).reshape(-1, axes) for K, R in plan])
+    if start == "random":
+        return draws.unsqueeze(0), VARIANCE
+    return spread_means(points.weights, points.positions, draws, plan), SPREAD_VARIANCE
 
 
 def split_start(points: Points, components: int, restarts: int, generator: torch.Generator | None) -> GaussianMixtures:
@@ -129,7 +145,8 @@ def _sort_locations(points: Points) -> tuple[Tensor, list[Tensor]]:
     """
     weights = points.weights.detach()
     axes = [axis.expand_as(weights) for axis in points.positions.detach().unbind(-1)]
-    means = [(weights * axis).sum(-1, keepdim=True) for axis in axes]
+    # summed in float64: the mean of a symmetric map must be in its middle
+    means = [(weights * axis).double().sum(-1, keepdim=True).to(weights) for axis in axes]
     distance2 = sum(((axis - at).square() for axis, at in zip(axes, means, strict=True)), weights.new_zeros(()))
     order = torch.arange(weights.shape[-1], device=weights.device).expand_as(weights)
     # stable sorts, by the least important key first

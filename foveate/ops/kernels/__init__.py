@@ -42,6 +42,17 @@ _SIZES = {torch.float32: False, torch.float64: True}  # whether a dtype is the w
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
+def native() -> ModuleType:
+    """The module; only where a check such as `is_direct` has found that there is one."""
+    assert _module is not None
+    return _module
+
+
+def is_wide(x: Tensor) -> bool:
+    """True for float64, False for float32: the first argument of most kernels."""
+    return _SIZES[x.dtype]
+
+
 def unit() -> str | None:
     """The vector unit that the kernels use, None when torch does the work.
 
@@ -261,94 +272,6 @@ def chord_moments(semi: Tensor, centre: Tensor, nodes: Tensor, weights: Tensor) 
         torch.get_num_threads(),
     )
     return moments
-
-
-MOST_COMPONENTS = 8
-_REGISTER = 16  # shares of the points are padded to at most this many
-
-
-def can_mix(weights: Tensor, positions: Tensor, floor: Tensor, components: int) -> bool:
-    """True where EM of weights (B, N) at positions (N, 2) or (B, N, 2), floor (2,) or (B, 2), can go to a kernel."""
-    return (
-        components <= MOST_COMPONENTS
-        and positions.shape[-1] == 2
-        and weights.numel() > 0
-        and all(is_direct(x) and x.dtype == weights.dtype for x in (weights, positions, floor))
-    )
-
-
-def em(
-    weights: Tensor, positions: Tensor, floor: Tensor, start: Tensor, iterations: int, keep: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """EM from starts (B, R, K, 6): log weight, mean (2), covariance (xx, xy, yy), infinite for the background.
-
-    The floor is (4,) or (B, 4): F in the M step, and F in the likelihood.
-
-    Returns:
-        the states in float64, the log-likelihoods (B, R), and the points' shares. With `keep` the states are those of
-        all steps, (B, R, iterations + 1, K, 6), as the gradient needs; otherwise the last, (B, R, K, 6), and no shares.
-    """
-    weights, positions, floor, start = (x.detach().contiguous() for x in (weights, positions, floor, start))
-    (B, R, K, _), N = start.shape, weights.shape[-1]
-    shape = (B, R, iterations + 1, K, 6) if keep else (B, R, K, 6)
-    states = torch.empty(shape, dtype=torch.float64)
-    padded = -(-N // _REGISTER) * _REGISTER
-    shares = weights.new_empty(B * R * max(iterations, 1) * K * padded) if keep else None
-    likelihood = weights.new_empty(B, R)
-    _module.em_forward(  # type: ignore[union-attr]
-        _SIZES[weights.dtype],
-        *_cells(weights, positions, floor),
-        start.data_ptr(),
-        states.data_ptr(),
-        0 if shares is None else shares.data_ptr(),
-        likelihood.data_ptr(),
-        B,
-        R,
-        K,
-        N,
-        iterations,
-        torch.get_num_threads(),
-    )
-    return states, likelihood, shares
-
-
-def em_gradient(
-    weights: Tensor,
-    positions: Tensor,
-    floor: Tensor,
-    states: Tensor,
-    shares: Tensor,
-    to_last: Tensor,
-    to_likelihood: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Gradients of `em` to the weights (B, N) and to the start (B, R, K, 6)."""
-    weights, positions, floor = weights.contiguous(), positions.contiguous(), floor.contiguous()
-    to_last, to_likelihood = to_last.contiguous(), to_likelihood.contiguous()
-    B, R, steps, K, _ = states.shape
-    to_weights, to_start = torch.empty_like(weights), torch.empty_like(to_last)
-    _module.em_backward(  # type: ignore[union-attr]
-        _SIZES[weights.dtype],
-        *_cells(weights, positions, floor),
-        states.data_ptr(),
-        shares.data_ptr(),
-        to_last.data_ptr(),
-        to_likelihood.data_ptr(),
-        to_weights.data_ptr(),
-        to_start.data_ptr(),
-        B,
-        R,
-        K,
-        weights.shape[-1],
-        steps - 1,
-        torch.get_num_threads(),
-    )
-    return to_weights, to_start
-
-
-def _cells(weights: Tensor, positions: Tensor, floor: Tensor) -> tuple[int, int, int, int, int]:
-    """Addresses, and how far apart the positions and floors of two rows are; 0 where all rows share them."""
-    apart = 2 * weights.shape[-1] if positions.ndim == 3 else 0
-    return weights.data_ptr(), positions.data_ptr(), floor.data_ptr(), apart, 4 if floor.ndim == 2 else 0
 
 
 def is_direct_mask(mask: Tensor) -> bool:

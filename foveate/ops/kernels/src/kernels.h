@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "graph.h"
+#include "starts.h"
 
 namespace foveate {
 
@@ -42,15 +43,32 @@ struct AttendKernels {
 using ChordKernel = void (*)(const double* semi, const double* centre, const double* nodes, const double* weights,
                              int count, double* moments, long R, long J, int threads);
 
-// Weighted EM in the plane; see em.inc for the layouts. A stride of 0 means one for all rows.
+// Weights (B, N) at positions (N, 2), with floors (4,): F twice, in the M step and in the likelihood. A stride of 0 means one
+// for all rows.
+template <class T>
+struct EmCells {
+  const T *weights, *positions, *floor;
+  long position_stride, floor_stride;
+};
+
+// How to choose the number of components; kind g of the plan has g + 1 of them.
+template <class T>
+struct EmChoice {
+  const T* means;  // (plan.means(), 2), once or for every row
+  long means_stride;
+  StartPlan plan;
+  double variance, background, penalty;  // a background of weight 0 is none
+};
+
+// Weighted EM in the plane; see em.inc and em_choice.inc for the layouts.
 template <class T>
 struct EmKernels {
-  void (*forward)(const T* weights, const T* positions, const T* floor, long position_stride, long floor_stride,
-                  const T* start, double* states, T* shares, T* likelihood, long B, long R, long K, long N, long iterations,
-                  int threads);
-  void (*backward)(const T* weights, const T* positions, const T* floor, long position_stride, long floor_stride,
-                   const double* states, const T* shares, const T* to_last, const T* to_likelihood, T* to_weights,
-                   T* to_start, long B, long R, long K, long N, long iterations, int threads);
+  void (*forward)(const EmCells<T>& cells, const T* start, double* states, T* shares, T* likelihood, long B, long R, long K,
+                  long N, long iterations, int threads);
+  void (*backward)(const EmCells<T>& cells, const double* states, const T* shares, const T* to_last, const T* to_likelihood,
+                   T* to_weights, T* to_start, long B, long R, long K, long N, long iterations, int threads);
+  void (*choose)(const EmCells<T>& cells, const EmChoice<T>& choice, T* begin, T* end, T* criterion, T* likelihood, long B,
+                 long N, long iterations, int threads);
 };
 
 struct Kernels {

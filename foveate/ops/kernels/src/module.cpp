@@ -1,6 +1,13 @@
 // The functions that Python sees. They take addresses of contiguous tensors: foveate/ops/kernels/__init__.py, the only
 // caller, has checked dtype, device and layout, and keeps the tensors alive during the call.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "kernels.h"
 
@@ -99,28 +106,73 @@ void chord_moments(uintptr_t semi, uintptr_t centre, uintptr_t nodes, uintptr_t 
                    at<double>(moments), R, J, threads);
 }
 
-void em_forward(bool wide, uintptr_t weights, uintptr_t positions, uintptr_t floor, long position_stride,
-                long floor_stride, uintptr_t start, uintptr_t states, uintptr_t shares, uintptr_t likelihood, long B,
-                long R, long K, long N, long iterations, int threads) {
+// Addresses of weights, positions and floor, and the strides of the last two.
+using Cells = std::tuple<uintptr_t, uintptr_t, uintptr_t, long, long>;
+
+template <class T>
+foveate::EmCells<T> cells_of(const Cells& c) {
+  return {at<T>(std::get<0>(c)), at<T>(std::get<1>(c)), at<T>(std::get<2>(c)), std::get<3>(c), std::get<4>(c)};
+}
+
+void em_forward(bool wide, const Cells& cells, uintptr_t start, uintptr_t states, uintptr_t shares, uintptr_t likelihood,
+                long B, long R, long K, long N, long iterations, int threads) {
   nb::gil_scoped_release release;
   const auto run = [&](const auto& em, auto zero) {
     using T = decltype(zero);
-    em.forward(at<T>(weights), at<T>(positions), at<T>(floor), position_stride, floor_stride, at<T>(start),
-               at<double>(states), at<T>(shares), at<T>(likelihood), B, R, K, N, iterations, threads);
+    em.forward(cells_of<T>(cells), at<T>(start), at<double>(states), at<T>(shares), at<T>(likelihood), B, R, K, N,
+               iterations, threads);
   };
   wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
 }
 
-void em_backward(bool wide, uintptr_t weights, uintptr_t positions, uintptr_t floor, long position_stride,
-                 long floor_stride, uintptr_t states, uintptr_t shares, uintptr_t to_last, uintptr_t to_likelihood,
-                 uintptr_t to_weights, uintptr_t to_start, long B, long R, long K, long N, long iterations,
-                 int threads) {
+void em_backward(bool wide, const Cells& cells, uintptr_t states, uintptr_t shares, uintptr_t to_last,
+                 uintptr_t to_likelihood, uintptr_t to_weights, uintptr_t to_start, long B, long R, long K, long N,
+                 long iterations, int threads) {
   nb::gil_scoped_release release;
   const auto run = [&](const auto& em, auto zero) {
     using T = decltype(zero);
-    em.backward(at<T>(weights), at<T>(positions), at<T>(floor), position_stride, floor_stride, at<double>(states),
-                at<T>(shares), at<T>(to_last), at<T>(to_likelihood), at<T>(to_weights), at<T>(to_start), B, R, K, N,
-                iterations, threads);
+    em.backward(cells_of<T>(cells), at<double>(states), at<T>(shares), at<T>(to_last), at<T>(to_likelihood),
+                at<T>(to_weights), at<T>(to_start), B, R, K, N, iterations, threads);
+  };
+  wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
+}
+
+// The plan is (components, restarts) of every kind of start.
+using Plan = std::vector<std::pair<int64_t, int64_t>>;
+
+struct Kinds {
+  std::vector<int64_t> components, restarts;
+  explicit Kinds(const Plan& plan) {
+    for (const auto& [K, R] : plan) {
+      components.push_back(K);
+      restarts.push_back(R);
+    }
+  }
+  foveate::StartPlan plan() const { return {components.data(), restarts.data(), static_cast<long>(components.size())}; }
+};
+
+void spread_starts(bool wide, uintptr_t weights, uintptr_t positions, long position_stride, uintptr_t draws,
+                   const Plan& plan, uintptr_t means, long B, long N, int threads) {
+  nb::gil_scoped_release release;
+  const Kinds kinds(plan);
+  if (wide)
+    foveate::spread_starts(at<double>(weights), at<double>(positions), position_stride, at<double>(draws), kinds.plan(),
+                           at<double>(means), B, N, threads);
+  else
+    foveate::spread_starts(at<float>(weights), at<float>(positions), position_stride, at<float>(draws), kinds.plan(),
+                           at<float>(means), B, N, threads);
+}
+
+void em_choose(bool wide, const Cells& cells, uintptr_t means, long means_stride, const Plan& plan, double variance,
+               double background, double penalty, uintptr_t begin, uintptr_t end, uintptr_t criterion,
+               uintptr_t likelihood, long B, long N, long iterations, int threads) {
+  nb::gil_scoped_release release;
+  const Kinds kinds(plan);
+  const auto run = [&](const auto& em, auto zero) {
+    using T = decltype(zero);
+    const foveate::EmChoice<T> choice = {at<T>(means), means_stride, kinds.plan(), variance, background, penalty};
+    em.choose(cells_of<T>(cells), choice, at<T>(begin), at<T>(end), at<T>(criterion), at<T>(likelihood), B, N, iterations,
+              threads);
   };
   wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
 }
@@ -139,4 +191,6 @@ NB_MODULE(_native, m) {
   m.def("chord_moments", &chord_moments);
   m.def("em_forward", &em_forward);
   m.def("em_backward", &em_backward);
+  m.def("spread_starts", &spread_starts);
+  m.def("em_choose", &em_choose);
 }

@@ -1,0 +1,138 @@
+#include "starts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "parallel.h"
+
+namespace foveate {
+
+namespace {
+
+// One row's locations by falling weight; see _sort_locations in foveate/ops/starts.py.
+template <class T>
+struct Sorted {
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  std::vector<std::pair<Bits, int32_t>> key;
+  std::vector<T> x, y, w, far;
+  explicit Sorted(long N) : key(size_t(N)), x(size_t(N)), y(size_t(N)), w(size_t(N)), far(size_t(N)) {}
+
+  void set(const T* weights, const T* positions) {
+    const size_t n = key.size();
+    for (size_t i = 0; i < n; ++i) {
+      const T negative = -(weights[i] + T(0));  // + 0: a negative zero is a zero
+      Bits bits;
+      std::memcpy(&bits, &negative, sizeof bits);
+      // Numbers that are not positive have falling bits: inverted, the heaviest comes first.
+      key[i] = {static_cast<Bits>(~bits), static_cast<int32_t>(i)};
+    }
+    std::sort(key.begin(), key.end());
+    bool measured = false;
+    for (size_t first = 0, last; first < n; first = last) {
+      for (last = first + 1; last < n && key[last].first == key[first].first;) ++last;
+      if (last == first + 1) continue;
+      if (!measured) measure(weights, positions);
+      measured = true;
+      std::sort(key.begin() + long(first), key.begin() + long(last), [&](const auto& a, const auto& b) {
+        const auto i = size_t(a.second), j = size_t(b.second);
+        if (far[i] != far[j]) return far[i] < far[j];
+        if (positions[2 * i + 1] != positions[2 * j + 1]) return positions[2 * i + 1] < positions[2 * j + 1];
+        if (positions[2 * i] != positions[2 * j]) return positions[2 * i] < positions[2 * j];
+        return i < j;
+      });
+    }
+    for (size_t i = 0; i < n; ++i) {
+      const auto at = size_t(key[i].second);
+      x[i] = positions[2 * at];
+      y[i] = positions[2 * at + 1];
+      w[i] = weights[at];
+    }
+  }
+
+ private:
+  // Squared distance of every location from the mean of the map.
+  void measure(const T* weights, const T* positions) {
+    double mx = 0, my = 0;
+    for (size_t i = 0; i < key.size(); ++i) {
+      mx += static_cast<double>(weights[i] * positions[2 * i]);
+      my += static_cast<double>(weights[i] * positions[2 * i + 1]);
+    }
+    for (size_t i = 0; i < key.size(); ++i) {
+      const T dx = positions[2 * i] - T(mx), dy = positions[2 * i + 1] - T(my);
+      far[i] = dx * dx + dy * dy;
+    }
+  }
+};
+
+// The location drawn by u with probabilities proportional to weight * nearest; draws are decided as in the twin.
+template <class T>
+size_t drawn(const Sorted<T>& s, const std::vector<T>& nearest, T u, std::vector<T>& mass) {
+  const size_t n = nearest.size();
+  double total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    total += static_cast<double>(s.w[i] * nearest[i]);
+    mass[i] = T(total);
+  }
+  const T bound = u * T(1 - 1e-6) * mass[n - 1];
+  return std::min(static_cast<size_t>(std::upper_bound(mass.begin(), mass.end(), bound) - mass.begin()), n - 1);
+}
+
+template <class T>
+size_t heaviest(const Sorted<T>& s, const std::vector<T>& nearest) {
+  T most = -1;
+  for (size_t i = 0; i < nearest.size(); ++i) most = std::max(most, s.w[i] * nearest[i]);
+  for (size_t i = 0; i < nearest.size(); ++i)
+    if (s.w[i] * nearest[i] == most) return i;
+  return 0;
+}
+
+template <class T>
+void approach(const Sorted<T>& s, size_t at, bool first, std::vector<T>& nearest) {
+  const T cx = s.x[at], cy = s.y[at];
+  for (size_t i = 0; i < nearest.size(); ++i) {
+    const T dx = s.x[i] - cx, dy = s.y[i] - cy, distance2 = dx * dx + dy * dy;
+    nearest[i] = first ? distance2 : std::min(nearest[i], distance2);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void spread_starts(const T* weights, const T* positions, long position_stride, const T* draws, const StartPlan& plan,
+                   T* means, long B, long N, int threads) {
+  const long total = plan.means();
+  const long largest = *std::max_element(plan.components, plan.components + plan.groups);
+  in_parallel(B, static_cast<double>(N * (total + 20)) * 1.5, threads, [&](long begin, long end) {
+    Sorted<T> s(N);
+    std::vector<T> nearest(static_cast<size_t>(N)), mass(static_cast<size_t>(N));
+    std::vector<size_t> greedy(static_cast<size_t>(largest));
+    for (long b = begin; b < end; ++b) {
+      s.set(weights + b * N, positions + b * position_stride);
+      std::fill(nearest.begin(), nearest.end(), T(1));
+      for (size_t k = 0; k < greedy.size(); ++k) {  // the first restart of a kind begins as that of the largest kind
+        greedy[k] = heaviest(s, nearest);
+        if (k + 1 < greedy.size()) approach(s, greedy[k], k == 0, nearest);
+      }
+      T* to = means + b * total * 2;
+      const T* u = draws;
+      for (long g = 0; g < plan.groups; ++g)
+        for (long r = 0; r < plan.restarts[g]; ++r) {
+          if (r) std::fill(nearest.begin(), nearest.end(), T(1));
+          for (long k = 0; k < plan.components[g]; ++k, ++u, to += 2) {
+            const size_t at = r ? drawn(s, nearest, *u, mass) : greedy[size_t(k)];
+            if (r && k + 1 < plan.components[g]) approach(s, at, k == 0, nearest);
+            to[0] = s.x[at];
+            to[1] = s.y[at];
+          }
+        }
+    }
+  });
+}
+
+template void spread_starts<float>(const float*, const float*, long, const float*, const StartPlan&, float*, long, long, int);
+template void spread_starts<double>(const double*, const double*, long, const double*, const StartPlan&, double*, long, long, int);
+
+}  // namespace foveate
