@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -79,12 +80,23 @@ def broadcast_buffers(model: nn.Module) -> None:
 
 @contextmanager
 def close_process_group() -> Iterator[None]:
-    """Destroy the process group at the end, so that no process waits for another."""
+    """Leave the process group together, so that no process waits for another or exits while another still writes.
+
+    The group lives as long as a wrapped model refers to it, and gloo's threads abort the process when they outlive the
+    interpreter: what refers to it is collected first.
+    """
     try:
         yield
+        if _in_group():
+            distributed.barrier()
     finally:
-        if distributed.is_available() and distributed.is_initialized():
+        if _in_group():
+            gc.collect()
             distributed.destroy_process_group()
+
+
+def _in_group() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
