@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from foveate.watch import look, watch
 
-__version__ = "0.1.0"
+    __version__: str
 
 __all__ = [
     "DENSITIES",
@@ -95,6 +95,10 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("foveate")
     if name not in __all__:
         raise AttributeError(f"module 'foveate' has no attribute {name!r}")
     if name in ("hf", "ops", "plot", "watch"):

@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 from foveate import hub
+from foveate.cli.options import Count
 from foveate.cli.outputs import check_figure, print_table
 from foveate.data.image_files import decode_image
 from foveate.tasks.vqa.predictor import Answer
 
 
-def answer(run: str, image: Path, question: str, *, top: int = 5, plot: Path | None = None) -> Answer:
+def answer(run: str, image: Path, question: str, *, top: Count = 5, plot: Path | None = None) -> Answer:
     """Answer a question about an image.
 
     Args:

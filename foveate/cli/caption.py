@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from foveate import hub
+from foveate.cli.options import Count
 from foveate.cli.outputs import check_figure, print_table
 from foveate.data.image_files import decode_image
 from foveate.errors import DataError
@@ -16,9 +17,9 @@ def caption(
     run: str,
     image: Path,
     *,
-    beams: int | None = None,
+    beams: Count | None = None,
     length_penalty: float | None = None,
-    no_repeat: int | None = None,
+    no_repeat: Count | None = None,
     samples: int = 0,
     temperature: float = 1.0,
     seed: int = 0,

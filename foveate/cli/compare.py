@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from foveate.cli.options import Count
 from foveate.cli.outputs import print_table
 from foveate.cli.train import directory_name, is_first_process
 from foveate.errors import UnknownName
@@ -19,7 +20,7 @@ def compare(
     changes: tuple[str, ...] = (),
     *,
     mechanisms: str = "all",
-    seeds: int = 3,
+    seeds: Count = 3,
     finetune: int = 1,
     scratch: str = "tvmax,continuous-softmax,multimodal",
     data: Path | None = None,

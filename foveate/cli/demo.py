@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from foveate.attention import MECHANISMS
+from foveate.cli.options import Count
 from foveate.cli.outputs import print_table
 from foveate.cli.train import is_first_process
 from foveate.errors import DataError
@@ -31,10 +32,10 @@ def demo(
     *,
     task: str = "vqa",
     mechanisms: str | None = None,
-    steps: int | None = None,
+    steps: Count | None = None,
     quick: bool = False,
     from_scratch: bool = False,
-    examples: int = 6,
+    examples: Count = 6,
     out: Path | None = None,
 ) -> Path:
     """Compare mechanisms on Scenes without a download: fine-tune from an embedded run, measure, write a report.

@@ -6,12 +6,17 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from foveate.cli.outputs import print_table
+from foveate.errors import DataError
 from foveate.ops import kernels
 from foveate.registry import lookup
+from foveate.train.recipe import embedded_runs, read_run, run_directory
+from foveate.train.records import CONFIG, History
 
+RUNS = "runs"
 TABLES: dict[str, str] = {
     "transforms": "foveate.ops:TRANSFORMS",
     "mechanisms": "foveate.attention:MECHANISMS",
@@ -23,18 +28,42 @@ TABLES: dict[str, str] = {
 }
 
 
-def list_tables(table: str | None = None) -> None:
-    """List transforms, mechanisms, encoders, models, datasets, tasks and recipes.
+def list_tables(table: str | None = None) -> dict[str, dict[str, str]]:
+    """List transforms, mechanisms, encoders, models, datasets, tasks, recipes and runs.
 
     Args:
         table: one of them; by default all.
     """
-    for name in [table] if table else TABLES:
-        module, _, attribute = lookup("list", name, TABLES).partition(":")
-        rows: Mapping[str, Any] = getattr(import_module(module), attribute)
-        print_table(name, ("name", "description"), [(key, describe_row(row)) for key, row in rows.items()])
+    found = {name: _rows(name) for name in ([table] if table else [*TABLES, RUNS])}
+    for name, rows in found.items():
+        print_table(name, ("name", "description"), list(rows.items()))
     unit = kernels.unit()
     print("native kernels:", "none, torch does the work" if unit is None else f"in use ({unit})")
+    return found
+
+
+def _rows(name: str) -> dict[str, str]:
+    if name == RUNS:
+        return {run: _about_run(run) for run in [*embedded_runs(), *_own_runs()]}
+    module, _, attribute = lookup("list", name, {**TABLES, RUNS: ""}).partition(":")
+    rows: Mapping[str, Any] = getattr(import_module(module), attribute)
+    return {key: describe_row(row) for key, row in rows.items()}
+
+
+def _own_runs() -> list[str]:
+    """The runs below `runs` in this directory, where `foveate train` writes them."""
+    return sorted(str(path.parent) for path in Path(RUNS).glob(f"**/{CONFIG}"))
+
+
+def _about_run(run: str) -> str:
+    """What a run was trained for, and what it scored."""
+    try:
+        recipe, task = read_run(run)
+        best = History.load(run_directory(run), task.objective).best
+    except DataError as error:
+        return f"cannot be read: {error}"
+    score = f"{task.objective} {best.metrics[task.objective]:.4g} after step {best.step}" if best else "not evaluated"
+    return f"{recipe.task}, {recipe.name}: {score}"
 
 
 def describe_row(row: Any) -> str:

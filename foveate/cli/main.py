@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import inspect
+import json
+import logging
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import traceback
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
+from foveate.cli.options import UsageError, annotate, check_options, keyword_options
 from foveate.errors import FoveateError, UnknownName
 from foveate.registry import load_target, lookup
 
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
+FLAGS = {
+    "--json": "print the result as JSON",
+    "--quiet": "show no progress",
+    "--verbose": "show what libraries log, and tracebacks",
+}
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,10 @@ COMMANDS: dict[str, Command] = {
     "studio": Command(
         "foveate.cli.studio:studio", "[--port P]", "open a web page to ask questions, try mechanisms and view results"
     ),
+    "doctor": Command("foveate.cli.doctor:doctor", "[--json]", "say what works on this machine, and what to install"),
+    "completion": Command(
+        "foveate.cli.completion:completion", "bash|zsh|fish", "print a script that completes foveate's commands"
+    ),
     "scenes": Command(
         "foveate.cli.scenes:scenes", "[OUT] [--show PNG]", "write the embedded dataset to files, or draw some of it"
     ),
@@ -122,7 +134,7 @@ def _dispatch(given: list[str]) -> int:
     if not given or given[0] in ("-h", "--help", "help"):
         print(overview())
         return OK
-    if given[0] == "--version":
+    if given[0] in ("-V", "--version"):
         from foveate import __version__
 
         print(f"foveate {__version__}")
@@ -130,21 +142,62 @@ def _dispatch(given: list[str]) -> int:
     name, *rest = given
     command = lookup("foveate", name, COMMANDS)
     function = command.load()
-    return _call(name, function, fields_as_changes(rest, function) if command.takes_fields else rest)
+    flags, rest = take_flags(rest, keyword_options(function))
+    with _flags(flags):
+        if command.takes_fields:
+            rest = fields_as_changes(rest, function)
+        else:
+            check_options(name, function, rest)
+        return _call(name, function, rest, "--json" in flags)
 
 
-def _call(name: str, function: Callable[..., Any], arguments: list[str]) -> int:
+def take_flags(words: Sequence[str], own: Container[str]) -> tuple[set[str], list[str]]:
+    """The flags that every command takes, and the other words; `own` are options that the command defines itself.
+
+    >>> take_flags(["RUN", "--json", "--quiet"], {"quiet"})
+    ({'--json'}, ['RUN', '--quiet'])
+    """
+    taken = {flag for flag in FLAGS if flag.removeprefix("--") not in own}
+    return taken & set(words), [word for word in words if word not in taken]
+
+
+@contextmanager
+def _flags(flags: set[str]) -> Iterator[None]:
+    """Without progress under --quiet; with what libraries log, and the traceback of an error, under --verbose."""
+    if "--quiet" in flags:
+        os.environ["TQDM_DISABLE"] = "1"  # read by tqdm when it is imported, after this
+    if "--verbose" in flags:
+        logging.basicConfig(level=logging.INFO)
+    try:
+        yield
+    except (FoveateError, ValueError, TypeError):
+        if "--verbose" in flags:
+            traceback.print_exc()
+        raise
+    finally:
+        if "--quiet" in flags:
+            del os.environ["TQDM_DISABLE"]
+
+
+def _call(name: str, function: Callable[..., Any], arguments: list[str], as_json: bool) -> int:
     import tyro
 
     config = (tyro.conf.FlagCreatePairsOff,)
     more_help = getattr(inspect.getmodule(function), "more_help", None)
+    asks_help = bool({"-h", "--help"} & set(arguments))
     try:
-        with _process_group():
-            tyro.cli(with_positionals(function), prog=f"foveate {name}", args=arguments, config=config)
+        # with --json, what is meant for people goes to stderr
+        with _process_group(), redirect_stdout(sys.stderr) if as_json and not asks_help else nullcontext():
+            result = tyro.cli(annotate(name, function), prog=f"foveate {name}", args=arguments, config=config)
     except SystemExit as end:
-        if end.code in (None, OK) and more_help is not None:
-            print(more_help(arguments), end="")
+        if end.code in (None, OK):
+            print(f"every command also takes {', '.join(f'{flag} ({what})' for flag, what in FLAGS.items())}")
+            print(more_help(arguments) if more_help is not None else "", end="")
         return end.code if isinstance(end.code, int) else OK
+    if as_json:
+        from foveate.cli.as_json import as_json as encode
+
+        print(json.dumps(encode(result), ensure_ascii=False))
     return OK
 
 
@@ -155,31 +208,6 @@ def _process_group() -> AbstractContextManager[None]:
     from foveate.train.processes import close_process_group
 
     return close_process_group()
-
-
-def with_positionals(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with annotations for tyro: parameters before the star are positional and shown in capitals."""
-    import tyro
-
-    hints = get_type_hints(function)
-    signature = inspect.signature(function)
-    changed = []
-    for parameter in signature.parameters.values():
-        kind = hints[parameter.name]
-        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
-            name = parameter.name.upper()
-            shown = name if parameter.default is inspect.Parameter.empty else f"[{name}]"
-            kind = Annotated[kind, tyro.conf.Positional, tyro.conf.arg(metavar=shown)]
-        changed.append(parameter.replace(annotation=kind))
-
-    @wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    wrapper.__signature__ = signature.replace(parameters=changed)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in changed}
-    del wrapper.__wrapped__
-    return wrapper
 
 
 def overview() -> str:
@@ -196,7 +224,9 @@ def overview() -> str:
             "",
             *lines,
             "",
-            "foveate COMMAND --help shows the options of a command; foveate --version shows the version.",
+            "foveate COMMAND --help shows the options of a command. Every command also takes:",
+            *(f"  {flag:<10} {what}" for flag, what in FLAGS.items()),
+            "  -V         the version of foveate",
         ]
     )
 
@@ -210,7 +240,7 @@ def fields_as_changes(arguments: Sequence[str], function: Callable[..., Any]) ->
 
     Changes are moved before the options, so that they can be written in any order.
     """
-    options = {f"--{name.replace('_', '-')}": kind for name, kind in _options(function).items()}
+    options = {f"--{name.replace('_', '-')}": kind for name, kind in keyword_options(function).items()}
     plain, flagged, rest = list[str](), list[str](), list(arguments)
     while rest:
         word = rest.pop(0)
@@ -226,12 +256,6 @@ def fields_as_changes(arguments: Sequence[str], function: Callable[..., Any]) ->
         else:
             plain.append(f"{name.lstrip('-').replace('-', '_')}={value if equals else rest.pop(0)}")
     return plain + flagged
-
-
-def _options(function: Callable[..., Any]) -> dict[str, Any]:
-    """The keyword-only parameters by name, each with the type of its default."""
-    found = inspect.signature(function).parameters.values()
-    return {p.name: type(p.default) for p in found if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _again(given: list[str]) -> str:
@@ -250,4 +274,4 @@ def _explain(error: BaseException, given: list[str]) -> int:
     if not isinstance(error, FoveateError) and not re.match(r"[^:]+: expected .+, got .+", str(error), re.DOTALL):
         raise error  # a fault of the program, not a mistake of the user: show the traceback
     print(error, file=sys.stderr)
-    return USAGE if isinstance(error, UnknownName) else ERROR
+    return USAGE if isinstance(error, UnknownName | UsageError) else ERROR

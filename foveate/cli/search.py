@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foveate import hub
+from foveate.cli.options import Count
 from foveate.cli.outputs import check_figure, print_table
 from foveate.data.files import IMAGE_SUFFIXES
 from foveate.data.image_files import decode_image
@@ -20,9 +21,9 @@ def search(
     index: Path,
     query: str,
     *,
-    top: int = 10,
+    top: Count = 10,
     rerank: str | None = None,
-    first: int = 100,
+    first: Count = 100,
     run: str | None = None,
     plot: Path | None = None,
 ) -> list[SearchResult]:

@@ -56,6 +56,18 @@ class Recipe:
     start: str | None = None
 
 
+EMBEDDED = Path(__file__).parent.parent / "runs"
+
+
+def embedded_runs() -> list[str]:
+    """The names of the runs inside the package.
+
+    >>> "scenes-vqa" in embedded_runs()
+    True
+    """
+    return sorted(path.parent.name for path in EMBEDDED.glob(f"*/{CONFIG}"))
+
+
 def run_directory(name: str | Path) -> Path:
     """The directory of a run, from its path or from the name of a run inside the package.
 
@@ -63,11 +75,10 @@ def run_directory(name: str | Path) -> Path:
     Traceback (most recent call last):
     foveate.errors.DataError: load: expected the directory of a run ... got 'no-such-run'; ...
     """
-    embedded = Path(__file__).parent.parent / "runs"
-    for directory in (Path(name).expanduser(), embedded / str(name)):
+    for directory in (Path(name).expanduser(), EMBEDDED / str(name)):
         if (directory / CONFIG).is_file():
             return directory
-    known = sorted(path.parent.name for path in embedded.glob(f"*/{CONFIG}"))
+    known = embedded_runs()
     raise DataError(
         f"load: expected the directory of a run with {CONFIG} and {WEIGHTS}, got {str(name)!r}; "
         f"train one with foveate train, or use an embedded one: {', '.join(known) or 'there are none'}"

@@ -1,0 +1,154 @@
+"""Types of options: how the words of the command line become values, and what is said when they do not."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from foveate.errors import FoveateError, UnknownName
+
+
+class UsageError(FoveateError):
+    """A word of the command line cannot be read; no ValueError, because tyro would explain those in its own way."""
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """The least value of a number."""
+
+    least: int
+
+
+Count = Annotated[int, AtLeast(1)]
+"""A whole number from 1 on."""
+
+KINDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", Path: "a path"}
+METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+
+
+def check_options(command: str, function: Callable[..., Any], words: Sequence[str]) -> None:
+    """Raises UnknownName if a word is an option that the function does not have.
+
+    >>> def show(*, beams: int = 1) -> None: ...
+    >>> check_options("caption", show, ["--beam", "3"])
+    Traceback (most recent call last):
+    foveate.errors.UnknownName: foveate caption: expected a known name, got '--beam'; did you mean '--beams'?
+    """
+    known = [f"--{name.replace('_', '-')}" for name in keyword_options(function)] + ["--help"]
+    for word in words:
+        name = word.partition("=")[0].replace("_", "-")
+        if name.startswith("--") and name not in known:
+            raise UnknownName(f"foveate {command}", name, known)
+
+
+def keyword_options(function: Callable[..., Any]) -> dict[str, Any]:
+    """The keyword-only parameters by name, each with the type of its default."""
+    found = inspect.signature(function).parameters.values()
+    return {p.name: type(p.default) for p in found if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def annotate(command: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with annotations for tyro: parameters before the star are positional and shown in capitals."""
+    hints = get_type_hints(function, include_extras=True)
+    signature = inspect.signature(function)
+    changed = [p.replace(annotation=_annotation(command, p, hints[p.name])) for p in signature.parameters.values()]
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    wrapper.__signature__ = signature.replace(parameters=changed)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in changed}
+    del wrapper.__wrapped__
+    return wrapper
+
+
+def _annotation(command: str, parameter: inspect.Parameter, hint: Any) -> Any:
+    """The annotation of a parameter: its type, how it is written in the help, and how it is read."""
+    import tyro
+
+    positional = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    required = parameter.default is inspect.Parameter.empty
+    shown = parameter.name.upper() if positional else f"--{parameter.name.replace('_', '-')}"
+    form = _form(hint)
+    parts: list[Any] = [tyro.conf.Positional] if positional else []
+    argument: dict[str, Any] = {} if form is None else {"metavar": f"{form.metavar} ..." if form.many else form.metavar}
+    if positional:
+        argument["metavar"] = shown if required else f"[{shown}]"
+    if form is not None:
+        parts.append(form.reader(command, shown))
+    if parameter.default is None:
+        argument["help_behavior_hint"] = ""
+    return Annotated[(hint, *parts, tyro.conf.arg(**argument))]
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the words of an option stand for: a number, a text, a path, one of some choices; one or many of them."""
+
+    kind: Any
+    least: int | None = None
+    choices: tuple[str, ...] = ()
+    many: bool = False
+
+    @property
+    def metavar(self) -> str:
+        return "|".join(self.choices) or METAVARS[self.kind]
+
+    @property
+    def expected(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        return KINDS[self.kind] if self.least is None else f"{KINDS[self.kind]} >= {self.least}"
+
+    def read(self, word: str) -> Any:
+        """The value of a word; raises ValueError if it has none."""
+        value = self.kind(word)
+        if (self.least is not None and value < self.least) or (self.choices and value not in self.choices):
+            raise ValueError(word)
+        return value
+
+    def reader(self, command: str, shown: str) -> Any:
+        """How tyro reads the words; a word without a value raises UsageError."""
+        from tyro.constructors import PrimitiveConstructorSpec
+
+        def read(words: list[str]) -> Any:
+            try:
+                values = tuple(map(self.read, words))
+            except ValueError:
+                got = " ".join(words)
+                raise UsageError(
+                    f"{command}: expected {shown} as {self.expected}, got {got!r}; see foveate {command} --help"
+                ) from None
+            return values if self.many else values[0]
+
+        return PrimitiveConstructorSpec(
+            nargs="*" if self.many else 1,
+            metavar=self.metavar,
+            instance_from_str=read,
+            is_instance=lambda value: True,  # defaults are checked by mypy
+            str_from_instance=lambda value: [str(part) for part in value or ()] if self.many else [str(value)],
+        )
+
+
+def _form(hint: Any) -> _Form | None:
+    """The form of a type; `T | None` has that of T, and other unions, flags and tuples of tuples have none."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        found = _form(parts[0])
+        least = next((note.least for note in parts[1:] if isinstance(note, AtLeast)), None)
+        return found if found is None or least is None else replace(found, least=least)
+    if origin in (Union, UnionType):
+        others = [part for part in parts if part is not NoneType]
+        return _form(others[0]) if len(others) == 1 else None
+    if origin is Literal:
+        return _Form(str, choices=parts)
+    if origin is tuple and parts[1:] == (Ellipsis,):
+        found = _form(parts[0])
+        return None if found is None or found.many else replace(found, many=True)
+    return _Form(hint) if hint in KINDS else None

@@ -1,0 +1,110 @@
+"""Options are explained in our own words, every command prints JSON, and shells can complete it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+
+import foveate
+from foveate.attention import Attended
+from foveate.cli.as_json import as_json
+from foveate.cli.completion import words
+from foveate.cli.doctor import packages_of_extras
+from foveate.cli.main import COMMANDS, FLAGS, main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["caption", "run", "a.png", "--beams", "three"],
+            "caption: expected --beams as a whole number >= 1, got 'three'",
+        ),
+        (["caption", "run", "a.png", "--beams", "0"], "caption: expected --beams as a whole number >= 1, got '0'"),
+        (["caption", "run", "a.png", "--temperature", "hot"], "caption: expected --temperature as a number, got 'hot'"),
+        (["compare", "vqa", "--seeds", "0"], "compare: expected --seeds as a whole number >= 1, got '0'"),
+        (["demo", "--steps", "0"], "demo: expected --steps as a whole number >= 1, got '0'"),
+        (["answer", "run", "a.png", "why?", "--tops", "3"], "got '--tops'; did you mean '--top'?"),
+    ],
+)
+def test_wrong_options_are_explained_in_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_help_names_every_option_without_python_types(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "None" not in shown
+    assert "<class" not in shown
+    assert all(flag in shown for flag in FLAGS)
+
+
+def test_json_is_all_that_stdout_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "tasks", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert set(json.loads(captured.out)) == {"tasks"}
+    assert "description" in captured.err
+
+
+def test_attention_as_json() -> None:
+    weights = torch.tensor([[0.5, 0.25, 0.25, 0.0]])
+    attended = Attended(torch.zeros(1, 2), weights, None, (2, 2), None)
+    assert as_json({"look": attended, "nothing": float("inf")}) == {
+        "look": {"grid": [2, 2], "map": [[[0.5, 0.25], [0.25, 0.0]]]},
+        "nothing": None,
+    }
+
+
+def test_verbose_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["answer", "no-such-run", "a.png", "why?"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+    assert main(["answer", "no-such-run", "a.png", "why?", "--verbose"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_runs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "broken").mkdir(parents=True)
+    (tmp_path / "runs" / "broken" / "config.json").write_text("{}")
+    assert main(["list", "runs", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["runs"]
+    assert "accuracy" in found["scenes-vqa"]
+    assert found["runs/broken"].startswith("cannot be read")
+
+
+def test_doctor_reports_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert main(["doctor", "--json"]) == 0
+    findings = {one["what"]: one for one in json.loads(capsys.readouterr().out)}
+    assert findings["foveate"]["found"] == metadata.version("foveate") == foveate.__version__
+    assert not findings["Java"]["works"]
+    assert "Java" in findings["Java"]["advice"]
+    assert all(one["works"] or one["advice"] for one in findings.values())
+    assert "dev" in packages_of_extras()
+    assert "extra dev" not in findings
+
+
+def test_every_command_can_be_completed() -> None:
+    assert set(words()) == set(COMMANDS)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = (
+        capsys.readouterr().out + 'COMP_WORDS=(foveate answer --pl); COMP_CWORD=2; _foveate; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "--plot"
