@@ -35,8 +35,9 @@ def extract(
     """Encode the images of a directory into a feature store; an interrupted extraction resumes where it stopped.
 
     Args:
-        encoder: efficientnet-lite0 (7x7), efficientnet-lite0-middle (14x14), hf:<model>; regions for the features of
-            36 boxes by selective search, regions-hf:<model> for the boxes of a detector such as DETR.
+        encoder: efficientnet-lite0, -lite1, -lite2 (7x7), efficientnet-lite0-middle (14x14), hf:<model>; several joined
+            by a plus, such as efficientnet-lite0+efficientnet-lite2; regions for the features of 36 boxes by selective
+            search, regions-hf:<model> for the boxes of a detector such as DETR.
         images: directory of images, including subdirectories.
         out: the file to write.
         size: side in pixels to which images are resized, the encoder's own by default; with 448, efficientnet-lite0

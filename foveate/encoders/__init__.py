@@ -2,24 +2,31 @@
 
 from functools import partial
 
+from foveate.encoders.bag_of_words import BagOfWords
 from foveate.encoders.conv import ConvEncoder
-from foveate.encoders.efficientnet import EfficientNetLite0
+from foveate.encoders.efficientnet import EfficientNetLite
 from foveate.encoders.extraction import directory_images, extract_features
 from foveate.encoders.hf_vision import HFVision
 from foveate.encoders.image_encoder import ImageEncoder, Preprocess
+from foveate.encoders.joined import JoinedEncoder
 from foveate.encoders.pretrained import Encoder, encoder_of, pretrained_encoder
 from foveate.encoders.regions import RegionEncoder, detected_regions, search_regions
+from foveate.encoders.sentences import SentenceEncoder, sentence_encoder
+from foveate.encoders.standardise import Standardise
 from foveate.encoders.stored import StoredFeatures
 from foveate.encoders.text import EncodedText, TextEncoder
 from foveate.encoders.views import image_views
+from foveate.encoders.word_states import WordsInContext
 from foveate.encoders.word_vectors import WordVectors, word_vectors
 
 ENCODERS: dict[str, Encoder] = {
     "conv": Encoder(ConvEncoder, reads="images"),
     "stored": Encoder(StoredFeatures, reads="features"),
-    "efficientnet-lite0": Encoder(EfficientNetLite0, reads="images", pretrained=True, extra="photos"),
+    "efficientnet-lite0": Encoder(EfficientNetLite, reads="images", pretrained=True, extra="photos"),
+    "efficientnet-lite1": Encoder(partial(EfficientNetLite, 1), reads="images", pretrained=True, extra="photos"),
+    "efficientnet-lite2": Encoder(partial(EfficientNetLite, 2), reads="images", pretrained=True, extra="photos"),
     "efficientnet-lite0-middle": Encoder(
-        partial(EfficientNetLite0, stage="middle"), reads="images", pretrained=True, extra="photos"
+        partial(EfficientNetLite, stage="middle"), reads="images", pretrained=True, extra="photos"
     ),
     "hf": Encoder(HFVision, reads="images", pretrained=True, model=True, extra="hf"),
     "regions": Encoder(search_regions, reads="images", pretrained=True, extra="regions"),
@@ -32,21 +39,27 @@ ENCODERS: dict[str, Encoder] = {
 
 __all__ = [
     "ENCODERS",
+    "BagOfWords",
     "ConvEncoder",
-    "EfficientNetLite0",
+    "EfficientNetLite",
     "EncodedText",
     "Encoder",
     "HFVision",
     "ImageEncoder",
+    "JoinedEncoder",
     "Preprocess",
     "RegionEncoder",
+    "SentenceEncoder",
+    "Standardise",
     "StoredFeatures",
     "TextEncoder",
     "WordVectors",
+    "WordsInContext",
     "directory_images",
     "encoder_of",
     "extract_features",
     "image_views",
     "pretrained_encoder",
+    "sentence_encoder",
     "word_vectors",
 ]

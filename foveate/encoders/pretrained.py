@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from foveate.data.feature_store import StoreDescription
 from foveate.encoders.image_encoder import ImageEncoder, Preprocess
+from foveate.encoders.joined import JoinedEncoder
 from foveate.errors import DataError, UnknownName
 from foveate.registry import lookup
 
@@ -35,11 +36,14 @@ def pretrained_encoder(name: str, *, size: int | None = None) -> ImageEncoder:
     """Build a pretrained encoder by name, in evaluation mode.
 
     Args:
-        name: of a pretrained row of `ENCODERS`; "hf:<model>" for a model of `transformers`.
+        name: of a pretrained row of `ENCODERS`; "hf:<model>" for a model of `transformers`; several names joined by a
+            plus for a `JoinedEncoder`.
         size: side of the images in pixels, the encoder's own by default.
     """
     from foveate.encoders import ENCODERS
 
+    if "+" in name:
+        return JoinedEncoder([pretrained_encoder(part, size=size) for part in name.split("+")]).eval()
     kind, colon, model = name.partition(":")
     table = {key: row for key, row in ENCODERS.items() if row.pretrained}
     row = lookup("extract", kind, table)

@@ -10,7 +10,7 @@ from foveate.losses.contrastive import (
     split_sources,
 )
 from foveate.losses.loss_function import LossFunction
-from foveate.losses.ranking import ranking_hinge
+from foveate.losses.ranking import info_nce, ranking_hinge
 from foveate.losses.word_loss import word_cross_entropy
 
 LOSSES: dict[str, LossFunction] = {
@@ -30,6 +30,7 @@ __all__ = [
     "choose_swaps",
     "content_resourcing",
     "content_swapping",
+    "info_nce",
     "js_guidance",
     "kl_guidance",
     "ranking_hinge",

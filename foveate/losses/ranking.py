@@ -41,24 +41,55 @@ def ranking_hinge(
     >>> round(ranking_hinge(scores, torch.tensor([0, 1])).item(), 2)
     0.5
     """
-    check_floating("ranking_hinge", "scores", scores)
-    check_shape("ranking_hinge", "scores", scores, (None, None), "(I, C)")
-    check_shape("ranking_hinge", "owner", owner, (scores.shape[1],), "(C,)")
     check_number("ranking_hinge", "margin", margin, least=0, advice="SCAN uses 0.2, m-DAN 100")
-    if owner.is_floating_point() or (len(owner) and not 0 <= int(owner.min()) <= int(owner.max()) < len(scores)):
-        raise ShapeError(
-            f"ranking_hinge: expected owner with integers from 0 to {len(scores) - 1}, got {owner.tolist()}; "
-            "pass the row of each sentence's image"
-        )
     choose = lookup("negatives", negatives, NEGATIVES)
     if negatives == "soft":
         check_number("ranking_hinge", "softness", softness, above=0, advice="0.05 is a good start for cosines")
-    own = scores[owner, torch.arange(len(owner), device=scores.device)]
-    images = torch.arange(len(scores), device=scores.device)
     total = scores.new_zeros(())
-    for others, allowed in ((scores[owner], owner[:, None] != owner), (scores.mT, owner[:, None] != images)):
-        total = total + choose(others - own[:, None] + margin, allowed, softness)
+    for excess, allowed in _excesses("ranking_hinge", scores, owner):
+        total = total + choose(excess + margin, allowed, softness)
     return total
+
+
+def info_nce(scores: Tensor, owner: Tensor, *, temperature: float = 0.05) -> Tensor:
+    """Symmetric InfoNCE: the cross-entropy of every sentence among the images and among the sentences of its image.
+
+    L = ½ Σ_c log(1 + Σ_ĉ exp([S(i, ĉ) − S(i, c)] / τ)) + log(1 + Σ_î exp([S(î, c) − S(i, c)] / τ)) with i = owner(c)
+
+    where ĉ are the sentences of other images and î the other images; all of the batch are negatives.
+
+    Args:
+        scores: (I, C), of every image with every sentence.
+        owner: (C,), the row of each sentence's image; several sentences may share one.
+        temperature: τ, in units of the scores; a small one makes the hardest negatives count most.
+
+    Returns:
+        A scalar, summed over the sentences; zero in a batch of one image.
+
+    Reference: van den Oord et al. 2018, eq. 4; in both directions Radford et al. 2021, figure 3.
+
+    >>> round(info_nce(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1]), temperature=1.0).item(), 4)
+    0.6265
+    """
+    check_number("info_nce", "temperature", temperature, above=0, advice="0.05 is a good start for cosines")
+    both = [_soft(excess, allowed, temperature) for excess, allowed in _excesses("info_nce", scores, owner)]
+    # `_soft` is in units of the scores; the cross-entropy is not.
+    return (both[0] + both[1]) / (2 * temperature)
+
+
+def _excesses(where: str, scores: Tensor, owner: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """By how much other sentences (C, C) and other images (C, I) score higher than the own, and which are negatives."""
+    check_floating(where, "scores", scores)
+    check_shape(where, "scores", scores, (None, None), "(I, C)")
+    check_shape(where, "owner", owner, (scores.shape[1],), "(C,)")
+    if owner.is_floating_point() or (len(owner) and not 0 <= int(owner.min()) <= int(owner.max()) < len(scores)):
+        raise ShapeError(
+            f"{where}: expected owner with integers from 0 to {len(scores) - 1}, got {owner.tolist()}; "
+            "pass the row of each sentence's image"
+        )
+    own = scores[owner, torch.arange(len(owner), device=scores.device)][:, None]
+    images = torch.arange(len(scores), device=scores.device)
+    return [(scores[owner] - own, owner[:, None] != owner), (scores.mT - own, owner[:, None] != images)]
 
 
 def _hardest(excess: Tensor, allowed: Tensor, softness: float) -> Tensor:

@@ -6,13 +6,15 @@ from foveate.models.captioner import Captioned, Captioner, LSTMCaptionerSettings
 from foveate.models.cross_attention import CrossAttention, LogSumExp, Mean
 from foveate.models.dan import MatchingDAN, MatchingDANSettings, ReasoningDAN, ReasoningDANSettings
 from foveate.models.decoding import Decoded, beam_search, sample_words
+from foveate.models.dual import Dual, DualSettings
 from foveate.models.families import (
     AnsweringSettings,
     CaptioningModelSettings,
     MatchingModelSettings,
     ModelSettings,
 )
-from foveate.models.fragments import CrossAttended, FragmentMatcher, Fragments, InnerProduct, MatchingModel, Scorer
+from foveate.models.fragment_matcher import FragmentMatcher
+from foveate.models.fragments import CrossAttended, Fragments, InnerProduct, MatchingModel, Scorer
 from foveate.models.mcan import MCAN, MCANSettings
 from foveate.models.scan import SCAN, SCANSettings
 
@@ -23,6 +25,7 @@ MODELS: dict[str, type[ModelSettings]] = {
     "scan": SCANSettings,
     "bfan": BFANSettings,
     "mdan": MatchingDANSettings,
+    "dual": DualSettings,
 }
 
 __all__ = [
@@ -40,6 +43,8 @@ __all__ = [
     "CrossAttended",
     "CrossAttention",
     "Decoded",
+    "Dual",
+    "DualSettings",
     "FragmentMatcher",
     "Fragments",
     "InnerProduct",

@@ -16,6 +16,7 @@ from foveate.features import ImageFeatures
 from foveate.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
 from foveate.models.families import AnsweringSettings, MatchingModelSettings, ModelSettings
 from foveate.models.fragments import Fragments, InnerProduct, MatchingModel
+from foveate.ops.reading import masked_mean
 from foveate.registry import lookup
 
 
@@ -216,10 +217,12 @@ class MatchingDAN(MatchingModel):
             attention.append(attended)
         return Fragments(torch.cat(vectors, -1)[:, None], attention=tuple(attention))
 
-    def embed_text(self, tokens: Tensor, mask: Tensor, *, dropout: bool = True) -> Fragments:
+    def embed_text(
+        self, tokens: Tensor, mask: Tensor, states: Tensor | None = None, *, dropout: bool = True
+    ) -> Fragments:
         """One vector per sentence, (C, 1, (K + 1) D), with the attention of each step over the words."""
-        states = self.text(tokens, mask).states
-        words = self.dropout(states) if dropout else states
+        own = self.text(tokens, mask).states
+        words = self.dropout(own) if dropout else own
         memory = masked_mean(words, mask)
         vectors, attention = [memory], []
         for read in self.reads:
@@ -270,14 +273,3 @@ def _layers(
     embeds = nn.ModuleList(nn.Linear(image_dim, D) for _ in range(steps))
     reads = nn.ModuleList(GuidedAttention(D, D, attend_words, dropout) for _ in range(steps))
     return looks, embeds, reads
-
-
-def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of x (B, N, D) over the locations that count; zeros if none does.
-
-    >>> masked_mean(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
-    [[2.0]]
-    """
-    if mask is None:
-        return x.mean(1)
-    return x.where(mask[..., None], 0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)

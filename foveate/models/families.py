@@ -68,16 +68,25 @@ class MatchingModelSettings(ModelSettings):
             image.
         uses_bos_eos: captions are read with bos and eos around them.
         cross_attention: words and locations attend to each other, so that the constraints CCR and CCS apply.
+        attends: False for a model without any attention over the image.
+        pools: only the mean and the maximum of the features are used, so that features may be pooled before.
     """
 
     attended_rule: ClassVar[Literal["above-uniform", "above-zero"] | None] = None
     uses_bos_eos: ClassVar[bool] = False
     cross_attention: ClassVar[bool] = False
+    attends: ClassVar[bool] = True
+    pools: ClassVar[bool] = False
 
     @property
     def words_attend(self) -> bool:
         """True if every word has attention weights over the image."""
         return self.attended_rule is not None
+
+    @property
+    def reads_states(self) -> bool:
+        """True if sentences are passed with the states of a pretrained encoder, see `SentenceEncoder`."""
+        return False
 
     @abstractmethod
     def scorer(self, attend: nn.Module) -> Scorer | InnerProduct:

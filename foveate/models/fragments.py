@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from foveate.attention import Attended, Grid
 from foveate.checks import at_least_float32, check_floating, check_mask, check_number, check_padding, check_shape
-from foveate.encoders import TextEncoder
+from foveate.encoders import BagOfWords, TextEncoder, WordsInContext
 from foveate.errors import ShapeError
 from foveate.features import ImageFeatures
 from foveate.models.answering import AnyImageEncoder
@@ -36,6 +36,8 @@ class Fragments:
         mask: (B, N) True where a fragment counts; None if all do.
         grid: of the locations of images, as in `ImageFeatures`; None for words and regions.
         attention: attention from which the vectors were computed, one per step, for models that have any.
+        whole: (B, E) one vector for all of an image or sentence, whose inner products are added to the scores; None for
+            models that compare fragments only.
 
     >>> fragments = Fragments(torch.ones(2, 3, 4))
     >>> fragments.gram.shape, len(fragments[:1])
@@ -46,6 +48,7 @@ class Fragments:
     mask: Tensor | None = None
     grid: Grid | None = None
     attention: tuple[Attended, ...] = ()
+    whole: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -63,15 +66,17 @@ class Fragments:
         """Select images or sentences by position, without `attention`; positions may be repeated."""
         mask = None if self.mask is None else self.mask[index]
         grid = self.grid[index] if isinstance(self.grid, Tensor) else self.grid
-        return Fragments(self.values[index], mask, grid)
+        whole = None if self.whole is None else self.whole[index]
+        return Fragments(self.values[index], mask, grid, whole=whole)
 
     def at_least_float32(self) -> Fragments:
         """The fragments with half precision converted to float32."""
-        return Fragments(at_least_float32(self.values), self.mask, self.grid)
+        whole = None if self.whole is None else at_least_float32(self.whole)
+        return Fragments(at_least_float32(self.values), self.mask, self.grid, whole=whole)
 
     def unit(self) -> Fragments:
         """The fragments divided by their lengths; zero vectors stay zero."""
-        return Fragments(functional.normalize(self.values, dim=-1), self.mask, self.grid)
+        return Fragments(functional.normalize(self.values, dim=-1), self.mask, self.grid, whole=self.whole)
 
 
 def join_fragments(parts: Sequence[Fragments]) -> Fragments:
@@ -83,12 +88,14 @@ def join_fragments(parts: Sequence[Fragments]) -> Fragments:
     """
     counts, grids = {part.values.shape[1] for part in parts}, [part.grid for part in parts]
     one_grid = not any(isinstance(grid, Tensor) for grid in grids) and len(set(grids)) == 1
+    wholes = [part.whole for part in parts if part.whole is not None]
+    whole = torch.cat(wholes) if wholes else None
     if len(counts) == 1 and one_grid and all(part.mask is None for part in parts):
-        return Fragments(torch.cat([part.values for part in parts]), None, grids[0])
+        return Fragments(torch.cat([part.values for part in parts]), None, grids[0], whole=whole)
     values = torch.cat([_grow(part.values, max(counts)) for part in parts])
     masks = torch.cat([_grow(part.full_mask(), max(counts)) for part in parts])
     grid = None if any(grid is None for grid in grids) else torch.cat([_own_grids(part) for part in parts])
-    return Fragments(values, masks, grid)
+    return Fragments(values, masks, grid, whole=whole)
 
 
 def _grow(x: Tensor, N: int) -> Tensor:
@@ -158,12 +165,16 @@ class Scorer(nn.Module, ABC):
     def forward(self, images: Fragments, texts: Fragments) -> Tensor:
         """Scores (I, C) of images (I, N, D) with sentences (C, T, D); zero for a sentence without words.
 
-        Half precision is computed in float32, also under autocast; the scores are float32.
+        If both have a vector for the whole, the inner products of these are added. Half precision is computed in
+        float32, also under autocast; the scores are float32.
         """
         check_fragments(type(self).__name__, images, texts)
         images, texts = images.at_least_float32(), texts.at_least_float32()
         with torch.autocast(images.values.device.type, enabled=False):
-            return _scores(self, images.grid, images.values, images.mask, texts.values, texts.mask)
+            scores = _scores(self, images.grid, images.values, images.mask, texts.values, texts.mask)
+            if images.whole is None or texts.whole is None:
+                return scores
+            return scores + images.whole @ texts.whole.mT
 
     @abstractmethod
     def score(self, images: Fragments, texts: Fragments, *, paired: bool) -> Tensor:
@@ -218,7 +229,7 @@ class MatchingModel(nn.Module, ABC):
         scorer: module that scores fragments; it has no weights.
     """
 
-    text: TextEncoder
+    text: TextEncoder | BagOfWords | WordsInContext
     image: AnyImageEncoder
     scorer: Scorer | InnerProduct
 
@@ -227,58 +238,24 @@ class MatchingModel(nn.Module, ABC):
         """Fragments of images, (I, N, D); N is 1 if an image is one vector."""
 
     @abstractmethod
-    def embed_text(self, tokens: Tensor, mask: Tensor, *, dropout: bool = True) -> Fragments:
+    def embed_text(
+        self, tokens: Tensor, mask: Tensor, states: Tensor | None = None, *, dropout: bool = True
+    ) -> Fragments:
         """Fragments of sentences (C, T), as (C, T, D), or (C, 1, D) if a sentence is one vector.
 
         Args:
             tokens: (C, T) token ids, padded at the end.
             mask: (C, T) True where there is a token.
+            states: (C, T, S) of a pretrained encoder, for models that read them, see `SentenceEncoder`.
             dropout: apply dropout in training mode; False never does.
         """
 
-    def forward(self, images: ImageFeatures | Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+    def forward(
+        self, images: ImageFeatures | Tensor, tokens: Tensor, mask: Tensor, states: Tensor | None = None
+    ) -> Tensor:
         """Scores (I, C) of every image with every sentence."""
-        scores: Tensor = self.scorer(self.embed_image(images), self.embed_text(tokens, mask))
+        scores: Tensor = self.scorer(self.embed_image(images), self.embed_text(tokens, mask, states))
         return scores
-
-
-class FragmentMatcher(MatchingModel):
-    """Maps locations and words to a common space and scores images with sentences by SCAN or BFAN.
-
-    v_n = W x_n + b and the states w_t of the words, each divided by its length; scores = scorer(v, w)
-
-    Args:
-        text: encoder of the words, D = text.dim; a bidirectional GRU with averaged directions in the papers.
-        image: encoder of the images, with features of any size `image.dim`.
-        scorer: `SCAN` or `BFAN`.
-        dropout: probability for the features and the states of the words; the papers have none.
-
-    Reference: Lee et al. 2018, §3; Liu et al. 2019, §3.
-
-    >>> from foveate.attention import mechanism
-    >>> from foveate.encoders import StoredFeatures
-    >>> from foveate.models import SCAN
-    >>> model = FragmentMatcher(TextEncoder(10, word_dim=4, hidden=8), StoredFeatures(6), SCAN(mechanism("softmax")))
-    >>> tokens, mask = torch.ones(3, 5, dtype=torch.long), torch.ones(3, 5, dtype=torch.bool)
-    >>> model(ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2)), tokens, mask).shape
-    torch.Size([2, 3])
-    """
-
-    def __init__(self, text: TextEncoder, image: AnyImageEncoder, scorer: Scorer, *, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.text, self.image, self.scorer = text, image, scorer
-        self.features = nn.Linear(image.dim, text.dim)
-        self.dropout = nn.Dropout(dropout)
-
-    def embed_image(self, images: ImageFeatures | Tensor) -> Fragments:
-        """The locations of images as unit vectors (I, N, D)."""
-        features = self.image(images)
-        return Fragments(self.features(self.dropout(features.values)), features.mask, features.grid).unit()
-
-    def embed_text(self, tokens: Tensor, mask: Tensor, *, dropout: bool = True) -> Fragments:
-        """The words of sentences (C, T) as unit vectors (C, T, D); see `MatchingModel.embed_text`."""
-        states = self.text(tokens, mask).states
-        return Fragments(self.dropout(states) if dropout else states, mask).unit()
 
 
 class _Scores(torch.autograd.Function):

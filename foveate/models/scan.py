@@ -11,11 +11,13 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from foveate.encoders import TextEncoder
+from foveate.encoders import SentenceEncoder, TextEncoder, WordsInContext
 from foveate.models.answering import AnyImageEncoder
 from foveate.models.cross_attention import Aggregate, CrossAttention, LogSumExp, Mean
+from foveate.models.dual import DualSettings
 from foveate.models.families import MatchingModelSettings
-from foveate.models.fragments import BUDGET, CrossAttended, FragmentMatcher, Fragments, Scorer, check_fragments
+from foveate.models.fragment_matcher import FragmentMatcher
+from foveate.models.fragments import BUDGET, CrossAttended, Fragments, Scorer, check_fragments
 from foveate.registry import lookup
 
 Bidirectional = Literal["average", "concatenate"]
@@ -32,7 +34,9 @@ class FragmentMatcherSettings(MatchingModelSettings):
         hidden: D, size of the common space.
         bidirectional: how the two directions of the GRU are joined: "average" with `hidden` units each, or
             "concatenate" with half as many units each, which takes a quarter of the time.
-        dropout: as in `FragmentMatcher`.
+        dropout, roots: as in `FragmentMatcher`.
+        text: "gru" as in the papers, or "minilm", the states of a pretrained encoder (extra `sentences`).
+        whole: settings of a dual encoder whose score is added, with the same text; None for none.
     """
 
     renamed: ClassVar[dict[str, str]] = {"directions": "bidirectional"}
@@ -42,6 +46,13 @@ class FragmentMatcherSettings(MatchingModelSettings):
     hidden: int = 1024
     bidirectional: Bidirectional = "average"
     dropout: float = 0.0
+    roots: bool = False
+    text: Literal["gru", "minilm"] = "gru"
+    whole: DualSettings | None = None
+
+    @property
+    def reads_states(self) -> bool:
+        return self.text == "minilm"
 
     def __post_init__(self) -> None:
         lookup("bidirectional", self.bidirectional, dict.fromkeys(get_args(Bidirectional)))
@@ -49,15 +60,27 @@ class FragmentMatcherSettings(MatchingModelSettings):
             raise ValueError(
                 f"matching: expected an even hidden for concatenated directions, got {self.hidden}; add one"
             )
+        lookup("text", self.text, dict.fromkeys(("gru", "minilm")))
+        if self.whole is not None and self.whole.reads_states and not self.reads_states:
+            raise ValueError(
+                f"matching: expected text=minilm if the whole reads its states, got {self.text!r}; use one text"
+            )
 
     @abstractmethod
     def scorer(self, attend: nn.Module) -> Scorer:
         """The scorer with its attention."""
 
     def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module) -> FragmentMatcher:
+        text, scorer = self._text(vocabulary, word_dim), self.scorer(attend)
+        whole = None if self.whole is None else self.whole.build(vocabulary, word_dim, image, attend)
+        return FragmentMatcher(text, image, scorer, dropout=self.dropout, roots=self.roots, whole=whole)
+
+    def _text(self, vocabulary: int, word_dim: int) -> TextEncoder | WordsInContext:
+        if self.reads_states:
+            states = SentenceEncoder.dim
+            return WordsInContext(vocabulary, word_dim, self.hidden, states=states, dropout=self.dropout)
         each = self.hidden if self.bidirectional == "average" else self.hidden // 2
-        text = TextEncoder(vocabulary, word_dim=word_dim, hidden=each, cell="gru", directions=self.bidirectional)
-        return FragmentMatcher(text, image, self.scorer(attend), dropout=self.dropout)
+        return TextEncoder(vocabulary, word_dim=word_dim, hidden=each, cell="gru", directions=self.bidirectional)
 
 
 @dataclass(frozen=True)

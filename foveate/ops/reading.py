@@ -76,3 +76,14 @@ class _Attend(torch.autograd.Function):
 
 
 _attend: Callable[..., Tensor] = _Attend.apply
+
+
+def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean of x (B, N, D) over the locations that count; zeros if none does.
+
+    >>> masked_mean(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+    [[2.0]]
+    """
+    if mask is None:
+        return x.mean(1)
+    return x.where(mask[..., None], 0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)

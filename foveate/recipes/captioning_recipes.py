@@ -63,6 +63,24 @@ def captioning_lstm_flickr8k() -> Recipe:
     )
 
 
+def captioning_photos_flickr8k() -> Recipe:
+    """A captioner on Flickr8k with joined features, label smoothing and averaged weights; trained by cross-entropy.
+
+    foveate extract efficientnet-lite0+efficientnet-lite1+efficientnet-lite2 DATA/images DATA/efficientnet-lite012.h5
+    foveate train captioning-photos-flickr8k --data DATA
+    """
+    base = captioning_lstm_flickr8k()
+    settings = replace(
+        base.settings,
+        images=Stored("efficientnet-lite012.h5"),
+        model=LSTMCaptionerSettings(hidden=384, score_dim=128, dropout=0.4),
+        label_smoothing=0.1,
+    )
+    training = replace(base.training, epochs=4, batch_size=32, average=0.995, evaluate_every=4)
+    about = "captioner on joined features, label smoothing, averaged weights"
+    return replace(base, name="captioning-photos-flickr8k", settings=settings, training=training, about=about)
+
+
 def captioning_lstm_coco() -> Recipe:
     """The setting of Martins et al. 2020, §4, on COCO in Karpathy's splits: 8x8 features of a ResNet, 50 epochs.
 
@@ -105,6 +123,7 @@ def captioning_lstm_flickr30k() -> Recipe:
 CAPTIONING_RECIPES: dict[str, Callable[[], Recipe]] = {
     "captioning-lstm-scenes": captioning_lstm_scenes,
     "captioning-lstm-flickr8k": captioning_lstm_flickr8k,
+    "captioning-photos-flickr8k": captioning_photos_flickr8k,
     "captioning-lstm-coco": captioning_lstm_coco,
     "captioning-lstm-flickr30k": captioning_lstm_flickr30k,
 }

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from foveate.models import BFANSettings, MatchingDANSettings, MatchingModelSettings, SCANSettings
+from foveate.models import BFANSettings, DualSettings, MatchingDANSettings, MatchingModelSettings, SCANSettings
 from foveate.recipes.vqa_recipes import dan_training
 from foveate.tasks.images import Conv, Stored
 from foveate.tasks.inputs import Constraint
 from foveate.tasks.matching.settings import MatchingSettings, Ranking
-from foveate.train import Adam, Cosine, Recipe, Steps, Training
+from foveate.train import Adam, AdamW, Cosine, Recipe, Steps, Training
 
 
 def matching_scan_scenes() -> Recipe:
@@ -128,6 +128,48 @@ def matching_mdan_flickr8k() -> Recipe:
     return replace(base, settings=replace(base.settings, ranking=ranking))
 
 
+def matching_dual_flickr8k() -> Recipe:
+    """The dual encoder without attention on Flickr8k: pooled features, a bag of words and MiniLM, InfoNCE.
+
+    foveate extract efficientnet-lite0+efficientnet-lite1+efficientnet-lite2 DATA/images DATA/efficientnet-lite012.h5
+    foveate train matching-dual-flickr8k --data DATA    (images.store=efficientnet-lite0.h5 for Lite0 alone)
+    """
+    return Recipe(
+        "matching-dual-flickr8k",
+        "matching",
+        MatchingSettings(
+            dataset="flickr8k",
+            model=DualSettings(text="minilm"),
+            images=Stored("efficientnet-lite012.h5"),
+            ranking=Ranking(loss="infonce", temperature=0.04),
+            word_std=0.02,
+            word_dropout=0.2,
+        ),
+        Training(
+            AdamW(1e-3, weight_decay=0.1),
+            Cosine(warmup=5),
+            epochs=16,
+            batch_size=512,
+            average=0.99,
+            evaluate_every=8,
+        ),
+        about="dual encoder without attention, words and MiniLM, ten minutes on one core",
+    )
+
+
+def matching_words_flickr8k() -> Recipe:
+    """The dual encoder with a bag of words alone, which needs no sentence encoder, on Lite0 alone.
+
+    Otherwise as `matching-dual-flickr8k`; the embedded run `photos-search`.
+
+    foveate train matching-words-flickr8k --data DATA
+    """
+    base = matching_dual_flickr8k()
+    settings = replace(base.settings, model=DualSettings(), images=Stored("efficientnet-lite0.h5"))
+    about = "dual encoder without attention, words alone, a few minutes on one core"
+    return replace(base, name="matching-words-flickr8k", settings=settings, about=about)
+
+
 def matching_scan_flickr30k() -> Recipe:
     """SCAN on Flickr30K as in Lee et al. 2018 and Chen et al. 2021: 36 regions of bottom-up attention, 30 epochs.
 
@@ -224,6 +266,8 @@ MATCHING_RECIPES: dict[str, Callable[[], Recipe]] = {
     "matching-scan-flickr8k": matching_scan_flickr8k,
     "matching-bfan-flickr8k": matching_bfan_flickr8k,
     "matching-mdan-flickr8k": matching_mdan_flickr8k,
+    "matching-dual-flickr8k": matching_dual_flickr8k,
+    "matching-words-flickr8k": matching_words_flickr8k,
     "matching-scan-flickr30k": matching_scan_flickr30k,
     "matching-scan-coco": matching_scan_coco,
     "matching-bfan-flickr30k": matching_bfan_flickr30k,

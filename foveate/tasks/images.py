@@ -156,23 +156,26 @@ class ImageReader:
         source: preprocessing of pixels, a store of features, or an encoder that computes them. What is computed is
             cached up to `CACHE_BYTES`.
         views: how many views of an image there are in a store to choose from.
+        pooled: reduce the features of an image to their mean and maximum, see `pool_record`, and cache them.
     """
 
-    def __init__(self, source: ImageSource, views: int = 1) -> None:
-        self.source, self.views = source, views
-        self._cache: dict[Id, Tensor | FeatureRecord] = {}
+    def __init__(self, source: ImageSource, views: int = 1, *, pooled: bool = False) -> None:
+        self.source, self.views, self.pooled = source, views, pooled
+        self._cache: dict[tuple[Id, int], Tensor | FeatureRecord] = {}
 
     def __call__(self, image: ImageRecord, view: int = 0) -> Tensor | FeatureRecord:
         """(3, h, w) uint8, or features of a view of the image, 0 being the whole."""
-        if isinstance(self.source, FeatureStore):
+        if isinstance(self.source, FeatureStore) and not self.pooled:
             return self.source.get(image, view)
-        if image.id not in self._cache:
-            computed = self._compute(image, self.source)
+        if (image.id, view) not in self._cache:
+            computed = self._compute(image, self.source, view)
+            if self.pooled and isinstance(computed, FeatureRecord):
+                computed = pool_record(computed)
             size = computed.nbytes if isinstance(computed, Tensor) else computed.values.nbytes
             if (len(self._cache) + 1) * size > CACHE_BYTES:
                 return computed
-            self._cache[image.id] = computed
-        return self._cache[image.id]
+            self._cache[image.id, view] = computed
+        return self._cache[image.id, view]
 
     def fingerprint(self, data: Dataset) -> str:
         """The fingerprint of the annotations, joined with that of the features if there are any."""
@@ -182,10 +185,22 @@ class ImageReader:
         return own if isinstance(self.source, Preprocess) else f"{own}-{self.source.weights()}"
 
     @staticmethod
-    def _compute(image: ImageRecord, source: Preprocess | ImageEncoder) -> Tensor | FeatureRecord:
+    def _compute(image: ImageRecord, source: ImageSource, view: int) -> Tensor | FeatureRecord:
+        if isinstance(source, FeatureStore):
+            return source.get(image, view)
         if isinstance(source, Preprocess):
             return source.pixels(image.pixels())
         return unstack_features(source.encode([image.pixels()]), [str(image.id)])[0]
+
+
+def pool_record(record: FeatureRecord) -> FeatureRecord:
+    """The mean and the maximum over the locations (N, D) of an image, as one location of 2 D features.
+
+    >>> pool_record(FeatureRecord("a", np.array([[1.0, 0.0], [3.0, 2.0]]), (1, 2))).values.tolist()
+    [[2.0, 1.0, 3.0, 2.0]]
+    """
+    values = np.asarray(record.values, np.float32)
+    return FeatureRecord(record.id, np.concatenate([values.mean(0), values.max(0)])[None], (1, 1))
 
 
 def is_on_disk(image: ImageRecord) -> bool:

@@ -18,7 +18,7 @@ from foveate.data import DATASETS
 from foveate.data.feature_store import StoreDescription
 from foveate.data.samples import Dataset
 from foveate.data.vocabulary import PAD, Vocabulary
-from foveate.encoders import ImageEncoder, TextEncoder, encoder_of, word_vectors
+from foveate.encoders import ImageEncoder, encoder_of, word_vectors
 from foveate.errors import DataError, UnknownName
 from foveate.features import ImageFeatures
 from foveate.models.answering import AnyImageEncoder
@@ -211,7 +211,7 @@ class Inputs:
         return tuple(dict.fromkeys(token for token in tokens if token not in self.words))
 
     def initialise(
-        self, settings: TaskSettings, image: AnyImageEncoder, text: TextEncoder | None, source: str | None
+        self, settings: TaskSettings, image: AnyImageEncoder, text: HasWords | None, source: str | None
     ) -> None:
         """Load the weights of the image encoder and the word vectors that do not start at random.
 
@@ -232,6 +232,12 @@ class Inputs:
             )
         with torch.no_grad():
             weight.copy_(vectors)
+
+
+class HasWords(Protocol):
+    """A text encoder with one vector per word."""
+
+    words: nn.Embedding
 
 
 class MetricPart(Protocol):

@@ -129,6 +129,8 @@ class Training:
         steps: stop after this many steps, also in the middle of an epoch; None trains all epochs.
         accumulate: batches whose gradients are accumulated for one step.
         clip: maximum norm of the gradient; None does not clip it.
+        average: decay of an exponential moving average of the weights, which is evaluated and kept instead of the last
+            weights; 0.99 averages over about a hundred steps. None keeps the weights themselves.
         patience: stop after this many evaluations without a better objective; None never stops early.
         evaluate_every: epochs between evaluations; the end is always evaluated.
         save_every: seconds between checkpoints; one is also written at the end of every epoch.
@@ -148,6 +150,7 @@ class Training:
     steps: int | None = None
     accumulate: int = 1
     clip: float | None = None
+    average: float | None = None
     patience: int | None = None
     evaluate_every: int = 1
     save_every: float = 300.0
@@ -164,6 +167,8 @@ class Training:
                 check_number("Training", name, getattr(self, name), least=1, advice="use at least one, or none")
         if self.clip is not None:
             check_number("Training", "clip", self.clip, above=0, advice="use none for no clipping")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ValueError(f"Training: expected average between 0 and 1, got {self.average:g}; try 0.99, or none")
         check_number("Training", "lr", self.optimiser.lr, above=0, advice="try 1e-4")
         for name in ("seed", "workers", "save_every"):
             check_number("Training", name, getattr(self, name), least=0, advice="use zero or more")

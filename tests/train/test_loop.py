@@ -77,6 +77,22 @@ def test_resuming_changes_nothing(recipe: Recipe, stop: int, tmp_path: Path) -> 
     assert steps == sorted(steps)
 
 
+@pytest.mark.parametrize("stop", [12, 39])
+def test_averaged_weights_are_kept_and_survive_a_resume(recipe: Recipe, stop: int, tmp_path: Path) -> None:
+    averaged = replace(recipe, training=replace(recipe.training, average=0.9))
+    run(averaged, tmp_path / "whole")
+    _interrupt(averaged, tmp_path / "cut", stop)
+    run(averaged, tmp_path / "cut", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+    run(recipe, tmp_path / "plain")
+    last, plain = weights(tmp_path / "whole"), weights(tmp_path / "plain")
+    for name in (name.removeprefix("average.") for name in last if name.startswith("average.")):
+        assert torch.equal(last[f"model.{name}"], plain[f"model.{name}"])  # training itself is the same
+        assert not torch.equal(last[f"average.{name}"], last[f"model.{name}"])
+    kept = weights(tmp_path / "whole", WEIGHTS)
+    assert any(not torch.equal(kept[name], weights(tmp_path / "plain", WEIGHTS)[name]) for name in kept)
+
+
 def _interrupt(recipe: Recipe, directory: Path, step: int) -> None:
     """Press Ctrl-C in the given step."""
     original, count = Toy.loss, [0]
@@ -274,7 +290,7 @@ def test_evaluations_every_so_many_epochs_and_at_the_end(
 def test_checkpoints_every_so_many_seconds(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = []
     monkeypatch.setattr(
-        "foveate.train.loop.save_checkpoint", lambda path, m, o, position: saved.append(position["step"])
+        "foveate.train.loop.save_checkpoint", lambda path, m, o, position, average: saved.append(position["step"])
     )
     run(changed(recipe, epochs=1, save_every=3600.0), tmp_path / "a")
     assert saved == [13]

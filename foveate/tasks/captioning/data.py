@@ -11,6 +11,7 @@ from torch import Tensor
 from foveate.data.feature_store import FeatureRecord
 from foveate.data.samples import Caption, Dataset, Id
 from foveate.features import ImageFeatures
+from foveate.metrics.cider import CiderD
 from foveate.tasks.images import ImageReader, ImageSource, stack_images
 from foveate.tasks.inputs import Inputs, pad_tokens
 
@@ -26,12 +27,14 @@ class CaptionExample:
         image: (3, h, w) uint8, or its features.
         captions: written by annotators.
         objects: the names of each annotated object in it.
+        rate: CIDEr-D with the idf of the split, for self-critical training.
     """
 
     id: Id
     image: Tensor | FeatureRecord
     captions: tuple[Caption, ...]
     objects: tuple[Names, ...] = ()
+    rate: CiderD | None = None
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,14 @@ class CaptionExamples:
         data: the split.
         source: where images come from, see `ImageReader`.
         views: views of an image; the examples of one view follow those of another.
+        rated: examples carry a `CiderD` of the split.
     """
 
-    def __init__(self, data: Dataset, source: ImageSource, *, views: int = 1) -> None:
+    def __init__(self, data: Dataset, source: ImageSource, *, views: int = 1, rated: bool = False) -> None:
         self.data, self.images = data, ImageReader(source, views)
         self.rows = [image for image in data.images if data.captions_of(image.id)]
+        references = ([caption.tokens for caption in data.captions_of(image.id)] for image in self.rows)
+        self.rate = CiderD.from_references(references) if rated else None
 
     def __len__(self) -> int:
         return len(self.rows) * self.images.views
@@ -74,7 +80,8 @@ class CaptionExamples:
         view, row = divmod(number, len(self.rows))
         image = self.rows[row]
         captions = self.data.captions_of(image.id)
-        return CaptionExample(image.id, self.images(image, view), captions, object_names(self.data, image.id))
+        shown, objects = self.images(image, view), object_names(self.data, image.id)
+        return CaptionExample(image.id, shown, captions, objects, self.rate)
 
     def fingerprint(self) -> str:
         """See `ImageReader.fingerprint`."""

@@ -20,6 +20,9 @@ class CaptioningSettings(TaskSettings):
         min_count: a word must occur at least this often in the training captions to be known.
         max_words: captions are truncated to this many words, and generated captions have at most as many.
         beams, length_penalty, no_repeat: of the search, see `beam_search`.
+        label_smoothing: of the cross-entropy, see `word_cross_entropy`.
+        self_critical: captions per image that are sampled and rated by CIDEr-D instead of the cross-entropy, see
+            `self_critical_loss`; 0 trains by cross-entropy. Start from a run that was: `start=RUN`.
         spice: add SPICE when a trained run is evaluated.
 
     The constraints are computed on one word per caption; their margins are in probability of that word.
@@ -42,4 +45,23 @@ class CaptioningSettings(TaskSettings):
     beams: int = 3
     length_penalty: float = 0.0
     no_repeat: int | None = None
+    label_smoothing: float = 0.0
+    self_critical: int = 0
     spice: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(
+                f"captioning: expected label_smoothing from 0 to below 1, got {self.label_smoothing:g}; try 0.1"
+            )
+        if self.self_critical == 1 or self.self_critical < 0:
+            raise ValueError(
+                f"captioning: expected self_critical=0 or at least 2 captions, got {self.self_critical}; each is "
+                "compared with the others of its image: use 5"
+            )
+        if self.self_critical and (self.ccr.weight or self.ccs.weight or self.label_smoothing):
+            raise ValueError(
+                "captioning: expected ccr=0, ccs=0 and label_smoothing=0 with self_critical, got others; they belong "
+                "to the cross-entropy"
+            )

@@ -20,6 +20,7 @@ from foveate.tasks.captioning.constraints import sample_one_word, word_resourcin
 from foveate.tasks.captioning.data import CaptionBatch, CaptionExample, CaptionExamples, collate
 from foveate.tasks.captioning.predictor import CaptionPredictor
 from foveate.tasks.captioning.report import DEMO, PAGE, PRESENTATION
+from foveate.tasks.captioning.self_critical import self_critical_loss
 from foveate.tasks.captioning.settings import CaptioningSettings
 from foveate.tasks.images import encoder_input
 from foveate.tasks.inputs import CaptionedTask, CombinedMetrics
@@ -101,17 +102,23 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
     def examples(self, split: str, root: Path | None) -> CaptionExamples:
         """The images of a split with their captions."""
         source = self.settings.images.source(root, split, self.inputs.store)
-        return CaptionExamples(self.settings.read(split, root), source, views=self.settings.views(split))
+        settings, rated = self.settings, split == "train" and self.settings.self_critical > 0
+        return CaptionExamples(settings.read(split, root), source, views=settings.views(split), rated=rated)
 
     def collate(self, examples: Sequence[CaptionExample]) -> CaptionBatch:
         """One batch."""
         return collate(examples, self.inputs, self.settings.max_words)
 
     def loss(self, model: Captioner, batch: CaptionBatch, step: int) -> Loss:
-        """The cross-entropy of the captions plus the constraints on attention, each with its weight."""
+        """The cross-entropy of the captions plus the constraints on attention, each with its weight.
+
+        In self-critical training, the loss of captions that the model samples.
+        """
+        if self.settings.self_critical:
+            return self._criticise(model, batch)
         captioned, chosen = self.run(model, batch), self.settings
         targets = batch.targets[batch.mask]
-        parts = {"words": word_cross_entropy(captioned.scores, targets)}
+        parts = {"words": word_cross_entropy(captioned.scores, targets, smoothing=chosen.label_smoothing)}
         total = parts["words"]
         if chosen.ccr.weight or chosen.ccs.weight:
             sampled = sample_one_word(model, captioned, batch.tokens, batch.targets, batch.index)
@@ -122,6 +129,13 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
                 parts[name] = constraint(sampled, margin=setting.margin) if active else total.new_zeros(())
                 total = total + setting.weight * parts[name]
         return Loss(total, len(targets), parts)
+
+    def _criticise(self, model: Captioner, batch: CaptionBatch) -> Loss:
+        sampled = self.sample(model, batch.images, count=self.settings.self_critical)
+        images = encoder_input(model.image, batch.images)
+        found = self_critical_loss(model, images, sampled, batch.examples, self.inputs.words)
+        count = found.rewards.numel()
+        return Loss(found.total, count, {"words": found.total, "reward": found.rewards.sum().to(found.total)})
 
     def run(self, model: Captioner, batch: CaptionBatch) -> Captioned:
         """The output of the model for the captions of a batch; images are normalised first."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from foveate.data.feature_store import FeatureRecord
 from foveate.data.samples import Caption, Dataset, Id
 from foveate.data.vocabulary import SPECIAL, UNKNOWN
+from foveate.encoders import sentence_encoder
 from foveate.features import ImageFeatures
 from foveate.tasks.images import ImageReader, ImageSource, stack_images
 from foveate.tasks.inputs import Inputs
@@ -40,6 +41,7 @@ class MatchingBatch:
         owner: (C,) the image of each caption.
         tokens, mask: (C, T) token ids, and True where there is a token.
         captions: as they were written.
+        states: (C, T, S) of a pretrained encoder, see `SentenceEncoder`; None for models that do not read them.
     """
 
     images: Tensor | ImageFeatures
@@ -47,6 +49,7 @@ class MatchingBatch:
     tokens: Tensor
     mask: Tensor
     captions: list[Caption]
+    states: Tensor | None = None
 
 
 class CaptionPairs:
@@ -57,10 +60,13 @@ class CaptionPairs:
         source: where images come from, see `ImageReader`.
         views: views of an image; the examples of one view follow those of another.
         each: captions per example, in their order; None puts all captions of an image into one example.
+        pooled: as in `ImageReader`.
     """
 
-    def __init__(self, data: Dataset, source: ImageSource, *, each: int | None, views: int = 1) -> None:
-        self.data, self.images = data, ImageReader(source, views)
+    def __init__(
+        self, data: Dataset, source: ImageSource, *, each: int | None, views: int = 1, pooled: bool = False
+    ) -> None:
+        self.data, self.images = data, ImageReader(source, views, pooled=pooled)
         self.rows = [
             own[start : start + (each or len(own))]
             for own in (data.captions_of(image.id) for image in data.images)
@@ -81,14 +87,22 @@ class CaptionPairs:
         return self.images.fingerprint(self.data)
 
 
-def collate(examples: Sequence[MatchingExample], inputs: Inputs, max_words: int, *, bos_eos: bool) -> MatchingBatch:
+def collate(
+    examples: Sequence[MatchingExample], inputs: Inputs, max_words: int, *, bos_eos: bool, reads_states: bool = False
+) -> MatchingBatch:
     """One batch of examples; see `MatchingBatch`."""
     images = {example.id: example.image for example in examples}
     places = {identity: place for place, identity in enumerate(images)}
     captions = [caption for example in examples for caption in example.captions]
     owner = torch.tensor([places[caption.image_id] for caption in captions])
     tokens, mask = inputs.encode([caption.tokens for caption in captions], max_words, bos_eos=bos_eos)
-    return MatchingBatch(stack_images(list(images.values())), owner, tokens, mask, captions)
+    states = pretrained_states([caption.tokens for caption in captions], max_words) if reads_states else None
+    return MatchingBatch(stack_images(list(images.values())), owner, tokens, mask, captions, states)
+
+
+def pretrained_states(sentences: Sequence[Sequence[str]], max_words: int) -> Tensor:
+    """(C, T, S) states of sentences that are truncated to `max_words`, with those of bos and eos around them."""
+    return sentence_encoder()([tuple(sentence[:max_words]) for sentence in sentences])
 
 
 def drop_words(tokens: Tensor, probability: float) -> Tensor:

@@ -16,6 +16,7 @@ from foveate.models import Fragments, MatchingModel, Scorer
 from foveate.models.fragments import join_fragments
 from foveate.tasks.images import ImageLike, encoder_input
 from foveate.tasks.inputs import ImagePredictor
+from foveate.tasks.matching.data import pretrained_states
 
 if TYPE_CHECKING:
     from foveate.tasks.matching.task import Matching  # noqa: F401  (the type argument of the base class)
@@ -96,7 +97,10 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
     def _embed_texts(self, texts: Sequence[str]) -> Fragments:
         settings, sentences = self.task.settings, [tokenize(text) for text in texts]
         tokens, mask = self.task.inputs.encode(sentences, settings.max_words, bos_eos=settings.model.uses_bos_eos)
-        return self.model.embed_text(tokens.to(self.device), mask.to(self.device))
+        states = None
+        if settings.model.reads_states:
+            states = pretrained_states(sentences, settings.max_words).to(self.device)
+        return self.model.embed_text(tokens.to(self.device), mask.to(self.device), states)
 
     def _batched(self, items: list[Item], embed: Callable[[list[Item]], Fragments], size: int) -> Fragments:
         if not items:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+from torch import Tensor
 
 from foveate.attention import MECHANISMS
 from foveate.checks import check_number
-from foveate.losses.ranking import NEGATIVES, Negatives
+from foveate.losses.ranking import NEGATIVES, Negatives, info_nce, ranking_hinge
 from foveate.models import MatchingModelSettings, SCANSettings
 from foveate.registry import lookup
 from foveate.tasks.inputs import RENAMED, Content, TaskSettings
@@ -16,9 +18,11 @@ from foveate.tasks.inputs import RENAMED, Content, TaskSettings
 
 @dataclass(frozen=True)
 class Ranking:
-    """The ranking loss; see `ranking_hinge`.
+    """The ranking loss; see `ranking_hinge` and `info_nce`.
 
     Attributes:
+        loss: "hinge", that of the papers, or "infonce", which needs large batches and uses only the temperature.
+        temperature: of InfoNCE.
         margin: by how much an image and its caption must score higher than other pairs.
         negatives: "hardest", "random", "all" or "soft".
         softness: of the soft negatives.
@@ -27,6 +31,8 @@ class Ranking:
             that with the hardest, so that the steps of Adam stay small long after it; with "soft" it has the same size.
     """
 
+    loss: Literal["hinge", "infonce"] = "hinge"
+    temperature: float = 0.05
     margin: float = 0.2
     negatives: Negatives = "hardest"
     softness: float = 0.05
@@ -34,11 +40,20 @@ class Ranking:
     warmup_negatives: Negatives = "all"
 
     def __post_init__(self) -> None:
+        lookup("loss", self.loss, dict.fromkeys(("hinge", "infonce")))
+        check_number("matching", "temperature", self.temperature, above=0, advice="0.05 is a good start for cosines")
         for negatives in (self.negatives, self.warmup_negatives):
             lookup("negatives", negatives, NEGATIVES)
         for name in ("margin", "warmup_steps"):
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
         check_number("matching", "softness", self.softness, above=0, advice="0.05 is a good start for cosines")
+
+    def compute(self, scores: Tensor, owner: Tensor, step: int) -> Tensor:
+        """The loss of scores (I, C) at a training step."""
+        if self.loss == "infonce":
+            return info_nce(scores, owner, temperature=self.temperature)
+        negatives = self.negatives_at(step)
+        return ranking_hinge(scores, owner, margin=self.margin, negatives=negatives, softness=self.softness)
 
     def negatives_at(self, step: int) -> Negatives:
         """The negatives of a training step."""
@@ -100,6 +115,11 @@ class MatchingSettings(TaskSettings):
             raise ValueError(f"matching: expected word_dropout <= 1, got {self.word_dropout:g}; pass a probability")
         for name in ("max_words", "captions_per_example", "folds", "min_count"):
             check_number("matching", name, getattr(self, name), least=1, advice="use at least one")
+        if self.ccs.weight and self.model.reads_states:
+            raise ValueError(
+                f"matching: expected ccs=0 for text=minilm, got {self.ccs.weight:g}; CCS reads sentences with swapped "
+                "words, whose states would have to be computed in every step: use text=gru"
+            )
         if self.model.cross_attention:
             self._check_mechanism()
         elif self.ccr.weight or self.ccs.weight:

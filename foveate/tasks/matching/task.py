@@ -11,8 +11,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from foveate.encoders import sentence_encoder
 from foveate.features import ImageFeatures
-from foveate.losses import ranking_hinge
 from foveate.metrics.grounding import Locations
 from foveate.models import Fragments, MatchingModel, Scorer
 from foveate.tasks.images import encoder_input
@@ -74,32 +74,30 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
         settings = self.settings
         source = settings.images.source(root, split, self.inputs.store)
         each = settings.captions_per_example if split == "train" else None
-        return CaptionPairs(settings.read(split, root), source, each=each, views=settings.views(split))
+        data = settings.read(split, root)
+        if settings.model.reads_states:
+            sentence_encoder().prepare(tuple(caption.tokens[: settings.max_words]) for caption in data.captions)
+        return CaptionPairs(data, source, each=each, views=settings.views(split), pooled=settings.model.pools)
 
     def collate(self, examples: Sequence[MatchingExample]) -> MatchingBatch:
         """One batch."""
         settings = self.settings
-        return collate(examples, self.inputs, settings.max_words, bos_eos=settings.model.uses_bos_eos)
+        options = {"bos_eos": settings.model.uses_bos_eos, "reads_states": settings.model.reads_states}
+        return collate(examples, self.inputs, settings.max_words, **options)
 
     def embed(self, model: MatchingModel, batch: MatchingBatch) -> tuple[Fragments, Fragments]:
         """The images and the captions of a batch in the common space."""
         images = encoder_input(model.image, batch.images)
-        return model.embed_image(images), model.embed_text(batch.tokens, batch.mask)
+        return model.embed_image(images), model.embed_text(batch.tokens, batch.mask, batch.states)
 
     def loss(self, model: MatchingModel, batch: MatchingBatch, step: int) -> Loss:
         """Ranking plus the constraints on attention, each with its weight: eq. 9 of Chen et al. 2021."""
-        settings, ranking = self.settings, self.settings.ranking
+        settings = self.settings
         dropout = settings.word_dropout
         read = replace(batch, tokens=drop_words(batch.tokens, dropout)) if dropout else batch
         images, texts = self.embed(model, read)
-        hinge = ranking_hinge(
-            model.scorer(images, texts),
-            batch.owner,
-            margin=ranking.margin,
-            negatives=ranking.negatives_at(step),
-            softness=ranking.softness,
-        )
-        parts = {"ranking": hinge, **self._constrain(model, images, texts, read, batch.tokens, step)}
+        ranking = settings.ranking.compute(model.scorer(images, texts), batch.owner, step)
+        parts = {"ranking": ranking, **self._constrain(model, images, texts, read, batch.tokens, step)}
         weights = {"ranking": 1.0, "ccr": settings.ccr.weight, "ccs": settings.ccs.weight}
         total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
         return Loss(total, len(batch.owner), parts)

@@ -9,6 +9,7 @@ from foveate.data.samples import Caption, Phrase
 from foveate.data.vocabulary import Vocabulary
 from foveate.models import (
     BFANSettings,
+    DualSettings,
     MatchingDANSettings,
     MatchingModelSettings,
     SCANSettings,
@@ -25,6 +26,8 @@ MODELS: dict[str, MatchingModelSettings] = {
     "scan": SCANSettings(hidden=8),
     "bfan": BFANSettings(hidden=8),
     "m-dan": MatchingDANSettings(hidden=8),
+    "dual": DualSettings(hidden=8),
+    "scan with the whole": SCANSettings(hidden=8, roots=True, whole=DualSettings(hidden=6)),
 }
 
 

@@ -11,7 +11,7 @@ import torch
 
 from foveate.data.vocabulary import SPECIAL, UNKNOWN
 from foveate.errors import DataError
-from foveate.losses import ranking_hinge
+from foveate.losses import info_nce, ranking_hinge
 from foveate.models import (
     BFANSettings,
     MatchingDAN,
@@ -46,7 +46,7 @@ def test_every_model_has_a_loss_with_a_gradient_and_metrics(scenes: Matching, na
         metrics.update(task.predict(model.eval(), batch), batch)
     found = metrics.compute()
     assert 0 <= found["rsum"] <= 600
-    assert ("attention_f1" in found) == (name != "m-dan")
+    assert ("attention_f1" in found) == (name not in ("m-dan", "dual"))
 
 
 def test_the_loss_is_equation_9(scenes: Matching) -> None:
@@ -188,3 +188,20 @@ def test_word_vectors_must_fit(scenes: Matching, tmp_path) -> None:
     wrong = replace(scenes, settings=replace(SMALL, words=str(path), word_dim=5))
     with pytest.raises(DataError, match=r"words: expected word vectors of 5 dimensions, got 6 .* set word_dim=6"):
         wrong.initialise(wrong.build_model())
+
+
+def test_infonce_is_a_choice_with_its_own_temperature(scenes: Matching) -> None:
+    torch.manual_seed(0)
+    model, batch = scenes.build_model(), batch_of(scenes)
+    scores = model.scorer(*scenes.embed(model, batch))
+    for temperature in (0.05, 0.5):
+        ranking = Ranking(loss="infonce", temperature=temperature)
+        found = replace(scenes, settings=replace(SMALL, ranking=ranking)).loss(model, batch, 0)
+        torch.testing.assert_close(found.total, info_nce(scores, batch.owner, temperature=temperature))
+    with pytest.raises(LookupError, match="loss: expected a known name, got 'nce'"):
+        Ranking(loss="nce")
+
+
+def test_pretrained_states_and_ccs_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="matching: expected ccs=0 for text=minilm, got 1"):
+        replace(SMALL, model=SCANSettings(hidden=8, text="minilm"), ccs=Constraint(1.0))
