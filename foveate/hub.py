@@ -15,10 +15,19 @@ from foveate.errors import DataError
 from foveate.tasks import AnyTask, Predictor
 from foveate.train.recipe import file_errors, read_run, read_task, run_directory
 from foveate.train.records import CONFIG, ENVIRONMENT, METRICS, VOCABULARY
-from foveate.train.weights import WEIGHTS, check_weights, load_weights, read_header
+from foveate.train.weights import (
+    WEIGHTS,
+    check_weights,
+    half_precision,
+    load_tensors,
+    load_weights,
+    read_header,
+    save_tensors,
+)
 
 REQUIRED = (CONFIG, VOCABULARY, WEIGHTS)
-OPTIONAL = (METRICS, ENVIRONMENT)
+CARD = "README.md"
+OPTIONAL = (METRICS, ENVIRONMENT, CARD)
 # A model may create this much beyond four times its weights file: bytes for constants, tensors for temporary results.
 SLACK, SLACK_TENSORS, TENSORS_PER_WEIGHT = 256 << 20, 10_000, 50
 
@@ -84,12 +93,13 @@ def load_embedder(where: str, run: str, device: str | None = None) -> tuple[Any,
     return predictor, name, sha.hexdigest()[:16]
 
 
-def save_pretrained(run: str | Path, directory: Path) -> Path:
+def save_pretrained(run: str | Path, directory: Path, *, half: bool = False) -> Path:
     """Copy what is needed to use a run, without checkpoint and log, into a new directory, after loading it once.
 
     Args:
         run: directory of a run, or name of one inside the package.
         directory: to create; raises DataError if it already holds a run.
+        half: write the matrices in float16; they are float32 again when they are loaded.
     """
     source, directory = run_directory(run), Path(directory)
     load(source)
@@ -99,6 +109,9 @@ def save_pretrained(run: str | Path, directory: Path) -> Path:
     for name in (*REQUIRED, *OPTIONAL):
         if (source / name).exists():
             shutil.copyfile(source / name, directory / name)
+    if half:
+        tensors, state = load_tensors(source / WEIGHTS)
+        save_tensors(directory / WEIGHTS, half_precision(tensors), state)
     return directory
 
 

