@@ -57,6 +57,8 @@ class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
             {
                 "images": images.values.cpu(),
                 "image_mask": None if images.mask is None else images.mask.cpu(),
+                "image_whole": None if images.whole is None else images.whole.cpu(),
+                "text_whole": None if texts.whole is None else texts.whole.cpu(),
                 "grid": images.grid.cpu() if isinstance(images.grid, Tensor) else images.grid,
                 **_pack(texts),
                 "owner": batch.owner.cpu(),
@@ -90,7 +92,10 @@ class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
         if not self.batches:
             return {}
         images = join_fragments(
-            [Fragments(batch["images"], batch["image_mask"], batch["grid"]) for batch in self.batches]
+            [
+                Fragments(batch["images"], batch["image_mask"], batch["grid"], whole=batch["image_whole"])
+                for batch in self.batches
+            ]
         )
         counts = torch.tensor([0, *(len(batch["images"]) for batch in self.batches)]).cumsum(0)
         owner = torch.cat([batch["owner"] + start for batch, start in zip(self.batches, counts, strict=False)])
@@ -114,4 +119,4 @@ def _pack(texts: Fragments) -> dict[str, Tensor]:
 def _unpack(batch: Mapping[str, Any]) -> Fragments:
     lengths = batch["lengths"]
     values = pad_sequence(list(batch["words"].split(lengths.tolist())), batch_first=True)
-    return Fragments(values, torch.arange(values.shape[1]) < lengths[:, None])
+    return Fragments(values, torch.arange(values.shape[1]) < lengths[:, None], whole=batch["text_whole"])

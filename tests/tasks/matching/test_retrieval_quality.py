@@ -65,19 +65,21 @@ def test_metrics_do_not_depend_on_batches_or_processes(scenes: Matching, name: s
     assert task.metrics().compute() == {}
 
 
-def test_retrieval_is_that_of_the_scores(scenes: Matching) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_retrieval_is_that_of_the_scores(scenes: Matching, name: str) -> None:
+    task = replace(scenes, settings=replace(SMALL, model=MODELS[name]))
     torch.manual_seed(0)
-    model, batch = scenes.build_model().eval(), batch_of(scenes)
-    metrics = scenes.metrics()
+    model, batch = task.build_model().eval(), batch_of(task)
+    metrics = task.metrics()
     with torch.no_grad():
-        metrics.update(scenes.predict(model, batch), batch)
-        scores = model.scorer(*scenes.embed(model, batch))
+        metrics.update(task.predict(model, batch), batch)
+        scores = model.scorer(*task.embed(model, batch))
     found = metrics.compute()
     expected = retrieval_metrics(lambda rows: scores[rows], batch.owner, 4)
     assert {key: found[key] for key in expected} == pytest.approx(expected)
-    folded = replace(scenes, settings=replace(SMALL, folds=2)).metrics()
+    folded = replace(task, settings=replace(task.settings, folds=2)).metrics()
     with torch.no_grad():
-        folded.update(scenes.predict(model, batch), batch)
+        folded.update(task.predict(model, batch), batch)
     assert "rsum/2 folds" in folded.compute()
 
 
