@@ -183,7 +183,8 @@ def against_softmax(name: str) -> str:
 
 
 def vqa_coco() -> str:
-    return comparison("vqa_coco", ANSWERS | {"entropy": ("entropy, bits", -1.0), "area": ("area", -1.0)})
+    attention = {"components": ("K", 1.0), "entropy": ("entropy, bits", -1.0), "area": ("area", -1.0)}
+    return comparison("vqa_coco", ANSWERS | attention)
 
 
 CAPTIONS = {
