@@ -1,4 +1,7 @@
-"""Atomic writes, exclusive locks, JSON and progress: the only place that renames files or locks a directory."""
+"""Atomic writes, exclusive locks, JSON, progress, and directories of data with how far they are trusted.
+
+The only place that renames files into place or locks a directory.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,43 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from safetensors import SafetensorError
 
 from foveate.errors import DataError
 
 CHECKSUM = "checksum"
+
+
+@dataclass(frozen=True)
+class DataDirectory:
+    """A directory of data and how far its files are trusted; a plain path stands for one with the defaults.
+
+    These choices belong to one reading of the data, not to a run: they are never saved with its settings.
+
+    Attributes:
+        path: the directory; None for embedded data.
+        verify: compare feature stores with their checksums.
+        allow_outside: read images that lie outside the directory, where its files name any path.
+
+    >>> DataDirectory.of(Path("photos")).verify
+    True
+    """
+
+    path: Path | None = None
+    verify: bool = True
+    allow_outside: bool = False
+
+    @classmethod
+    def of(cls, root: DataRoot) -> DataDirectory:
+        """The directory itself, or a path with the defaults."""
+        return root if isinstance(root, DataDirectory) else cls(None if root is None else Path(root))
+
+
+DataRoot: TypeAlias = Path | DataDirectory | None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from foveate.cli.options import Count
 from foveate.cli.outputs import print_table
 from foveate.cli.train import directory_name, is_first_process
 from foveate.errors import UnknownName
-from foveate.io import write_json
+from foveate.io import DataDirectory, write_json
 from foveate.recipes import RECIPES
 from foveate.report import ReportRun, short_table, write_report
 from foveate.train.comparison import check_mechanisms, plan_comparison, run_comparison, to_json
@@ -25,6 +25,8 @@ def compare(
     scratch: str = "tvmax,continuous-softmax,multimodal",
     data: Path | None = None,
     out: Path | None = None,
+    no_verify: bool = False,
+    allow_outside: bool = False,
 ) -> None:
     """Train with several mechanisms, print one table and write a report with attention maps and curves.
 
@@ -40,6 +42,8 @@ def compare(
         scratch: mechanisms that are also trained from the beginning, once; "" for none.
         data: directory of the data; not needed for embedded data.
         out: directory of the runs; by default runs/compare-<recipe>-<changes>.
+        no_verify: skip the checksums of feature stores.
+        allow_outside: read images outside the directory of the data, where its files name any path.
     """
     name = recipe_of(task)
     base = override(RECIPES[name](), changes)
@@ -54,14 +58,15 @@ def compare(
             scratch=check_mechanisms(scratch) if finetune else (),
         )
     )
-    results = run_comparison(planned, data)
+    root = DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)
+    results = run_comparison(planned, root)
     if is_first_process():
         title = f"{name}, val, {seeds} seed(s)"
         runs = [ReportRun(label, tuple(one.directory for one in planned if one.label == label)) for label in results]
         print_table(title, *short_table(runs))
         write_json(directory / "compare.json", to_json(name, results))
         print(f"all metrics: {directory / 'compare.json'}")
-        print(f"report: {write_report(directory, title, runs, data=data, progress=True)}")
+        print(f"report: {write_report(directory, title, runs, data=root, progress=True)}")
 
 
 def recipe_of(task: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from foveate import hub
 from foveate.cli.outputs import check_parent, print_table
 from foveate.cli.train import is_first_process
-from foveate.io import write_json
+from foveate.io import DataDirectory, write_json
 from foveate.train.evaluation import evaluate as measure
 from foveate.train.recipe import read_run
 
@@ -20,6 +20,8 @@ def evaluate(
     split: str = "val",
     out: Path | None = None,
     batch_size: int | None = None,
+    no_verify: bool = False,
+    allow_outside: bool = False,
 ) -> None:
     """Evaluate a run on a split of its data, or of other data of the same kind.
 
@@ -31,14 +33,17 @@ def evaluate(
         split: which split.
         out: JSON file for the metrics; by default they are only printed.
         batch_size: examples per forward pass, by default that of the training; does not change the metrics.
+        no_verify: skip the checksums of feature stores.
+        allow_outside: read images outside the directory of the data, where its files name any path.
     """
     check_parent("evaluate", out)
     recipe, _ = read_run(run, changes)
     predictor = hub.load(run, changes)
+    root = DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)
     metrics = measure(
         predictor.task,
         predictor.model,
-        predictor.task.examples(split, data),
+        predictor.task.examples(split, root),
         batch_size=batch_size or recipe.training.batch_size,
         workers=recipe.training.workers,
         progress=True,

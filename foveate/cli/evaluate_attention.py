@@ -12,7 +12,7 @@ from foveate import hub
 from foveate.cli.outputs import print_table
 from foveate.data import DATASETS, Dataset
 from foveate.errors import DataError
-from foveate.io import write_json
+from foveate.io import DataDirectory, write_json
 from foveate.registry import lookup
 from foveate.report.page import html_cell, html_figure, html_page, html_table, html_text
 from foveate.train.recipe import run_directory
@@ -48,6 +48,7 @@ def evaluate(
     relative: bool = False,
     prompt: str = PROMPT,
     out: Path | None = None,
+    allow_outside: bool = False,
 ) -> None:
     """Measure whether a model attends to what a text is about, beside maps that know nothing.
 
@@ -65,8 +66,9 @@ def evaluate(
         relative: divide by the attention for a neutral prompt.
         prompt: wraps a phrase for models that generate.
         out: directory for the report, its figure and the numbers as JSON.
+        allow_outside: read images outside the directory of the data, where its files name any path.
     """
-    dataset = read_data(data, root, split)
+    dataset = read_data(data, root, split, allow_outside)
     cases = find_cases(dataset, limit, texts)
     found = evaluate_attention(model, f"{dataset.name} {dataset.split}", find_source(model, prompt, relative), cases)
     print_summary(found)
@@ -76,11 +78,12 @@ def evaluate(
         write_report(found, measure, out)
 
 
-def read_data(data: str, root: Path | None, split: str | None) -> Dataset:
+def read_data(data: str, root: Path | None, split: str | None, allow_outside: bool = False) -> Dataset:
     """A dataset by name, or a directory of images with lines."""
     if Path(data).expanduser().is_dir():
-        return DATASETS[OWN].read(Path(data).expanduser(), split or "all")
-    return lookup("dataset", data, DATASETS).read(root, split or "val")
+        own = DataDirectory(Path(data).expanduser(), allow_outside=allow_outside)
+        return DATASETS[OWN].read(own, split or "all")
+    return lookup("dataset", data, DATASETS).read(DataDirectory(root, allow_outside=allow_outside), split or "val")
 
 
 def find_source(model: str, prompt: str, relative: bool) -> MapSource:

@@ -20,6 +20,7 @@ def index(
     dtype: Literal["float16", "float32"] | None = None,
     batch_size: int = 32,
     device: str | None = None,
+    no_verify: bool = False,
 ) -> BuildResult:
     """Embed images or texts into an index; what the index already contains is not embedded again.
 
@@ -33,6 +34,8 @@ def index(
         dtype: float16 halves the size and is the default; an existing index keeps its own.
         batch_size: images or texts per forward pass.
         device: of the model; the CPU by default.
+        no_verify: skip the checksum of the names of an existing index; its last part, which is written again, is
+            verified in any case.
     """
     of_texts = images.suffix.lower() == ".txt"
     items = read_texts(images) if of_texts else list_images(images)
@@ -47,6 +50,7 @@ def index(
         dtype=dtype,
         batch_size=batch_size,
         progress=True,
+        verify=not no_verify,
     )
     for path, reason in list(built.skipped.items())[:MAX_REPORTED]:
         print(f"skipped {path}: {reason}", file=sys.stderr)

@@ -10,7 +10,7 @@ from tqdm import tqdm
 from foveate import hub
 from foveate.cli.outputs import check_parent
 from foveate.errors import DataError
-from foveate.io import write_json
+from foveate.io import DataDirectory, write_json
 from foveate.train.batches import evaluation_batches, move, read_batches
 
 
@@ -22,6 +22,8 @@ def predict(
     split: str = "test",
     batch_size: int = 64,
     workers: int = 0,
+    no_verify: bool = False,
+    allow_outside: bool = False,
 ) -> None:
     """Predict every example of a split and write the evaluation server's result file.
 
@@ -35,12 +37,14 @@ def predict(
         split: which split.
         batch_size: examples per forward pass; does not change the predictions.
         workers: processes that read images.
+        no_verify: skip the checksums of feature stores.
+        allow_outside: read images outside the directory of the data, where its files name any path.
     """
     check_parent("predict", out)
     predictor = hub.load(run)
     task, model = predictor.task, predictor.model
     device = next(model.parameters()).device
-    examples = task.examples(split, data)
+    examples = task.examples(split, DataDirectory(data, verify=not no_verify, allow_outside=allow_outside))
     batches = evaluation_batches(len(examples), batch_size, 1, 0)
     rows = []
     with torch.no_grad():

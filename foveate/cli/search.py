@@ -26,6 +26,7 @@ def search(
     first: Count = 100,
     run: str | None = None,
     plot: Path | None = None,
+    no_verify: bool = False,
 ) -> list[SearchResult]:
     """Search an index by a text or by an image.
 
@@ -40,9 +41,10 @@ def search(
         first: number of results to re-rank.
         run: present location of the run of the index, if it has moved.
         plot: PNG file with the images, under the attention of the words if the re-ranking run has any.
+        no_verify: skip the checksums of the index.
     """
     check_figure("search", plot)
-    opened = Index(index)
+    opened = Index(index, verify=not no_verify)
     image = _image(query)
     if plot is not None and image is None and opened.description.kind == "texts":
         raise DataError(f"search: expected images to draw, got a text and an index of texts; leave out --plot {plot}")

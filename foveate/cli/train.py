@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foveate.cli.outputs import print_table
+from foveate.io import DataDirectory
 from foveate.recipes import RECIPES
 from foveate.registry import lookup
 from foveate.train.override import override, recipe_fields
@@ -22,6 +23,8 @@ def train(
     out: Path | None = None,
     resume: bool = False,
     quiet: bool = False,
+    no_verify: bool = False,
+    allow_outside: bool = False,
 ) -> None:
     """Train a recipe. On several GPUs or machines: torchrun --nproc-per-node N -m foveate train ...
 
@@ -32,10 +35,13 @@ def train(
         out: directory of the run; by default runs/<recipe>-<changes>.
         resume: continue the run in the directory, if there is one.
         quiet: print no progress.
+        no_verify: skip the checksums of feature stores.
+        allow_outside: read images outside the directory of the data, where its files name any path.
     """
     made = override(lookup("recipe", recipe, RECIPES)(), changes)
     directory = out or Path("runs") / directory_name(recipe, changes)
-    history = train_recipe(made, directory, root=data, resume=resume, progress=not quiet)
+    root = DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)
+    history = train_recipe(made, directory, root=root, resume=resume, progress=not quiet)
     if is_first_process() and history.best is not None:
         best = history.best
         rows = [(name, f"{value:.4g}") for name, value in best.metrics.items()]

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from foveate.errors import DataError
+from foveate.io import DataDirectory, DataRoot
 
 Id: TypeAlias = int | str
 Loader: TypeAlias = Callable[[], np.ndarray]
@@ -365,23 +366,24 @@ class Source:
 
     def read(
         self,
-        root: Path | None,
+        root: DataRoot,
         split: str,
         *,
         count: int | None = None,
         need_images: bool = True,
-        allow_outside: bool = False,
     ) -> Dataset:
         """Read a split.
 
         Args:
-            root, split: passed to `load`.
+            root: directory of the data, or a `DataDirectory`, which may allow images outside the directory for
+                formats whose files name any path.
+            split: passed to `load`.
             count: keep only the first `count` images.
             need_images: raise DataError if an image is not on disk; False to work with stored features.
-            allow_outside: read images outside the directory, for formats whose files name any path.
         """
-        given = {"count": count, "need_images": need_images, "allow_outside": allow_outside}
-        data = self.load(root, split, **{name: given[name] for name in self.takes})
+        home = DataDirectory.of(root)
+        given = {"count": count, "need_images": need_images, "allow_outside": home.allow_outside}
+        data = self.load(home.path, split, **{name: given[name] for name in self.takes})
         return data if count is None else data.first(count)
 
 

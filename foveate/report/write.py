@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from foveate import hub
 from foveate.errors import DataError
-from foveate.io import atomic_write
+from foveate.io import DataRoot, atomic_write
 from foveate.report.curves import draw_curves
 from foveate.report.measures import STEP_TIME, measure_of, split_baselines
 from foveate.report.page import html_cell, html_commands, html_figure, html_page, html_table, html_text
@@ -27,7 +27,7 @@ def write_report(
     runs: Sequence[ReportRun],
     *,
     about: str = "",
-    data: Path | None = None,
+    data: DataRoot = None,
     split: str = "val",
     examples: int = 4,
     commands: Sequence[tuple[str, str]] = (),
@@ -128,17 +128,21 @@ def _best(values: Sequence[Sequence[float]], better: str | None) -> float | None
     return max(means) if better == "higher" else min(means)
 
 
-def _examples(runs: Sequence[ReportRun], data: Path | None, split: str, count: int, progress: bool) -> Iterator[str]:
+def _examples(runs: Sequence[ReportRun], data: DataRoot, split: str, count: int, progress: bool) -> Iterator[str]:
     shown, task = runs[0].shown, runs[0].opened[1]
     if shown.draw is None or count == 0:
         return
     yield html_text("h2", shown.title)
     yield html_text("p", shown.about, "soft")
     predictors = {run.name: hub.load(run.directories[0]) for run in runs}
-    drawn = shown.draw(predictors, task.examples(split, data), count)
-    for example in tqdm(drawn, desc="report", unit=" examples", disable=None if progress else True):
-        yield html_text("h3", example.title) + html_text("p", example.below, "soft")
-        yield html_figure(example.figure, example.alt)
+    try:
+        drawn = shown.draw(predictors, task.examples(split, data), count)
+        for example in tqdm(drawn, desc="report", unit=" examples", disable=None if progress else True):
+            yield html_text("h3", example.title) + html_text("p", example.below, "soft")
+            yield html_figure(example.figure, example.alt)
+    except DataError as error:
+        # Images may be missing, or their features imported; the rest of the report needs neither.
+        yield html_text("p", f"Examples could not be drawn: {error}", "soft")
 
 
 def _commands(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:

@@ -48,6 +48,7 @@ def build_index(
     dtype: Literal["float16", "float32"] | None = None,
     batch_size: int = 32,
     progress: bool = False,
+    verify: bool = True,
 ) -> BuildResult:
     """Create an index, or extend an existing one by the items that it does not contain yet.
 
@@ -60,12 +61,13 @@ def build_index(
         dtype: in which vectors are stored; that of the existing index if absent, float16 for a new one.
         batch_size: items embedded at a time. A kill loses at most 256 embeddings.
         progress: show a progress bar.
+        verify: compare an existing index with its checksums, see `Index`.
 
     Images that cannot be read, texts without a word and names that are not valid UTF-8 are skipped and reported in
     `BuildResult.skipped`; raises DataError if nothing is left for a new index.
     """
     check_number("build_index", "batch_size", batch_size, least=1, advice="32 is a good start")
-    index = Index(directory) if (Path(directory) / MANIFEST).is_file() else None
+    index = Index(directory, verify=verify) if (Path(directory) / MANIFEST).is_file() else None
     if index is not None:
         _check_same(index, kind, weights, dtype or index.description.dtype)
     missing = [item for item in dict.fromkeys(items) if index is None or item not in index]

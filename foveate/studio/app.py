@@ -31,16 +31,17 @@ PORTS = range(7860, 7960)
 MAX_PORT = 65535
 
 
-def make_studio(runs: Path) -> Any:
+def make_studio(runs: Path, *, verify: bool = True) -> Any:
     """The studio as a `gradio.Blocks`.
 
     Args:
         runs: directory whose runs and reports are offered in addition to the embedded runs.
+        verify: compare search indexes with their checksums.
 
     Raises MissingExtra without gradio, and DataError if it is older than version 6.
     """
     gr = load_gradio()
-    catalogue = RunCatalogue(runs)
+    catalogue = RunCatalogue(runs, verify=verify)
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 600), fill_width=True) as studio:
         gr.HTML(f"<h1>{TITLE}</h1>")
         with gr.Tabs():
@@ -52,14 +53,14 @@ def make_studio(runs: Path) -> Any:
     return studio.queue(max_size=QUEUE, default_concurrency_limit=AT_ONCE, api_open=False)
 
 
-def make_app(runs: Path) -> Any:
+def make_app(runs: Path, *, verify: bool = True) -> Any:
     """The studio as an ASGI application, to be served behind the gate."""
     gr = load_gradio()
     from fastapi import FastAPI
 
     return gr.mount_gradio_app(
         FastAPI(openapi_url=None),
-        make_studio(runs),
+        make_studio(runs, verify=verify),
         path="/",
         footer_links=[],
         run_history=False,
@@ -73,11 +74,18 @@ def make_app(runs: Path) -> Any:
     )
 
 
-def serve(runs: Path, *, host: str = "127.0.0.1", port: int | None = None, names: Collection[str] = ()) -> None:
+def serve(
+    runs: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    names: Collection[str] = (),
+    verify: bool = True,
+) -> None:
     """Serve the studio until it is interrupted.
 
     Args:
-        runs: as in `make_studio`.
+        runs, verify: as in `make_studio`.
         host: the address to listen on; by default only this machine can connect.
         port: the first free one from 7860 on if absent.
         names: further host names under which the page may be used, for instance behind a proxy; requests that name
@@ -89,7 +97,7 @@ def serve(runs: Path, *, host: str = "127.0.0.1", port: int | None = None, names
     import uvicorn
 
     with _listen(host, port) as listener:
-        app = guard(make_app(runs), host, names)
+        app = guard(make_app(runs, verify=verify), host, names)
         server = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", server_header=False, ws="none", timeout_graceful_shutdown=2)
         )

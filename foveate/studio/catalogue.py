@@ -28,13 +28,14 @@ class RunCatalogue:
 
     Args:
         directory: its runs, reports and indexes are offered in addition to the embedded runs; nothing outside of it is.
+        verify: compare indexes with their checksums.
 
     >>> [name for name in RunCatalogue(Path("nowhere")).runs("vqa")]
     ['scenes-vqa']
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = Path(directory)
+    def __init__(self, directory: Path, *, verify: bool = True) -> None:
+        self.directory, self.verify = Path(directory), verify
         self._lock = Lock()
         self._locks: dict[tuple[str, str], Lock] = {}
         self._cache: OrderedDict[tuple[str, str], Any] = OrderedDict()

@@ -118,7 +118,7 @@ def _find_scenes(catalogue: RunCatalogue, run: str, text: str, progress: Progres
 
 def _find_index(catalogue: RunCatalogue, run: str, where: str, text: str) -> tuple[list[Any], list[float]]:
     """The nearest images in an index, by the run that embedded it, re-ranked by the chosen run."""
-    index = Index(lookup("index", where, catalogue.indexes()))
+    index = Index(lookup("index", where, catalogue.indexes()), verify=catalogue.verify)
     own = index.description.run
     embedders = [name for name, path in catalogue.runs(TASK).items() if path.resolve() == Path(own).resolve()]
     if index.description.kind != "images" or not embedders:

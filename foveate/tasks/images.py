@@ -26,6 +26,7 @@ from foveate.encoders.conv import load_scenes_weights
 from foveate.encoders.pretrained import describe_encoder
 from foveate.errors import DataError
 from foveate.features import ImageFeatures
+from foveate.io import DataDirectory, DataRoot
 from foveate.models.answering import AnyImageEncoder
 
 if TYPE_CHECKING:
@@ -58,11 +59,11 @@ class Conv:
     start: Literal["random", "scenes"] = "random"
     trained: bool = True
 
-    def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
+    def describe(self, root: DataRoot) -> tuple[int | None, StoreDescription | None]:
         """No features are stored, so there is nothing to describe."""
         return None, None
 
-    def source(self, root: Path | None, split: str, description: StoreDescription | None) -> ImageSource:
+    def source(self, root: DataRoot, split: str, description: StoreDescription | None) -> ImageSource:
         """The preprocessing of the encoder."""
         return self.encoder(None).preprocess
 
@@ -110,18 +111,19 @@ class Stored(_Features):
     def __post_init__(self) -> None:
         check_number("images", "views", self.views, least=1, advice="use 1 for the image alone")
 
-    def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
+    def describe(self, root: DataRoot) -> tuple[int | None, StoreDescription | None]:
         """Size and origin of the features, from the store of the training split."""
         store = self._open(root, "train")
         return store.dim, store.description
 
-    def source(self, root: Path | None, split: str, description: StoreDescription | None) -> ImageSource:
+    def source(self, root: DataRoot, split: str, description: StoreDescription | None) -> ImageSource:
         """The store of a split."""
         return self._open(root, split)
 
-    def _open(self, root: Path | None, split: str) -> FeatureStore:
+    def _open(self, root: DataRoot, split: str) -> FeatureStore:
         path = Path(self.store.replace("{split}", split)).expanduser()
-        return FeatureStore(path if root is None else Path(root) / path)
+        home = DataDirectory.of(root)
+        return FeatureStore(path if home.path is None else home.path / path, verify=home.verify)
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,12 @@ class Frozen(_Features):
 
     encoder_name: str = "efficientnet-lite0"
 
-    def describe(self, root: Path | None) -> tuple[int | None, StoreDescription | None]:
+    def describe(self, root: DataRoot) -> tuple[int | None, StoreDescription | None]:
         """Size and origin of the features."""
         encoder = pretrained_encoder(self.encoder_name)
         return encoder.dim, describe_encoder(encoder)
 
-    def source(self, root: Path | None, split: str, description: StoreDescription | None) -> ImageSource:
+    def source(self, root: DataRoot, split: str, description: StoreDescription | None) -> ImageSource:
         """The encoder of the description."""
         return pretrained_encoder(self.encoder_name) if description is None else encoder_of(description)
 

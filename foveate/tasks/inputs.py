@@ -6,7 +6,6 @@ from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
@@ -21,6 +20,7 @@ from foveate.data.vocabulary import PAD, Vocabulary
 from foveate.encoders import ImageEncoder, encoder_of, word_vectors
 from foveate.errors import DataError, UnknownName
 from foveate.features import ImageFeatures
+from foveate.io import DataRoot
 from foveate.models.answering import AnyImageEncoder
 from foveate.ops.basis import GaussianBasis
 from foveate.registry import lookup
@@ -125,12 +125,12 @@ class TaskSettings(ABC):
         """Views per image in the examples of a split; only training uses more than one."""
         return self.images.views if split == "train" else 1
 
-    def read(self, split: str, root: Path | None) -> Dataset:
+    def read(self, split: str, root: DataRoot) -> Dataset:
         """A split of the dataset, "train" being `train_split`; DataError if it has none of what the task needs.
 
         Args:
             split: name of the split.
-            root: directory of published data; None for embedded data.
+            root: directory of published data, or a `DataDirectory`; None for embedded data.
         """
         name = self.train_split if split == "train" else split
         source = lookup("dataset", self.dataset, DATASETS)
@@ -158,7 +158,7 @@ class Inputs:
 
     @classmethod
     def from_data(
-        cls, settings: TaskSettings, root: Path | None, sentences: Iterable[Sequence[str]], min_count: int = 1
+        cls, settings: TaskSettings, root: DataRoot, sentences: Iterable[Sequence[str]], min_count: int = 1
     ) -> Inputs:
         """The tokens of the training sentences, and what the settings say about the features."""
         return cls(Vocabulary.from_tokens(sentences, min_count), *settings.images.describe(root))
@@ -294,7 +294,7 @@ class CaptionedTask(ImageTextTask[SettingsType, Model, Example, Batch, Predictio
     """A task whose text are captions; its settings have a `min_count` of their tokens."""
 
     @classmethod
-    def from_data(cls, settings: Any, root: Path | None) -> Self:
+    def from_data(cls, settings: Any, root: DataRoot) -> Self:
         """The task with the tokens of the training split."""
         sentences = (caption.tokens for caption in settings.read("train", root).captions)
         return cls(settings, Inputs.from_data(settings, root, sentences, settings.min_count))

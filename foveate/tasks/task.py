@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from foveate.io import DataRoot
 
 if TYPE_CHECKING:
     from foveate.tasks.presentation import Demo, Page, Presentation
@@ -113,14 +114,12 @@ class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):
 
     @classmethod
     @abstractmethod
-    def from_data(
-        cls, settings: SettingsType, root: Path | None
-    ) -> Task[SettingsType, Model, Example, Batch, Prediction]:
+    def from_data(cls, settings: SettingsType, root: DataRoot) -> Task[SettingsType, Model, Example, Batch, Prediction]:
         """The task with the vocabulary of its training data.
 
         Args:
             settings: an instance of `cls.Settings`.
-            root: directory of the data, None for embedded data.
+            root: directory of the data, or a `DataDirectory`; None for embedded data.
         """
 
     @classmethod
@@ -142,7 +141,7 @@ class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):
         """Set the weights that do not start at random, for instance word vectors; called once before training."""
 
     @abstractmethod
-    def examples(self, split: str, root: Path | None) -> Examples[Example]:
+    def examples(self, split: str, root: DataRoot) -> Examples[Example]:
         """The examples of "train", "val" or another split of the data."""
 
     @abstractmethod

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from foveate.attention import MECHANISMS
+from foveate.io import DataRoot
 from foveate.registry import lookup
 from foveate.train.config import Cosine
 from foveate.train.override import override
@@ -99,7 +100,7 @@ def fine_tuned(recipe: Recipe, start: str | Path, *, epochs: int = 1, steps: int
     )
 
 
-def run_comparison(planned: Iterable[Planned], root: Path | None = None) -> dict[str, list[Result]]:
+def run_comparison(planned: Iterable[Planned], root: DataRoot = None) -> dict[str, list[Result]]:
     """Run or resume the planned trainings, skip finished ones, and return the results of each row of the table."""
     results: dict[str, list[Result]] = {}
     for one in planned:

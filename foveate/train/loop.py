@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.errors import DataError, FoveateError
+from foveate.io import DataRoot
 from foveate.tasks import AnyTask, Examples, Loss
 from foveate.train.averaging import WeightAverage
 from foveate.train.batches import Plan, move, read_batches, seed_everything
@@ -60,7 +61,7 @@ def fit(
     directory: Path,
     *,
     config: Mapping[str, Any],
-    root: Path | None = None,
+    root: DataRoot = None,
     start: Path | None = None,
     resume: bool = False,
     progress: bool = True,
@@ -75,7 +76,7 @@ def fit(
         training: optimiser, schedule, batches, length, seed.
         directory: of the run; `model.safetensors` holds the best weights so far, `checkpoint.safetensors` the last.
         config: contents of `config.json`, from which the task can be created again.
-        root: directory of the data, None for embedded data.
+        root: directory of the data, or a `DataDirectory`; None for embedded data.
         start: directory of a run whose weights training starts from; None starts from the task's own.
         resume: continue from the last checkpoint in `directory`, or begin if there is none.
         progress: show a progress bar and the results of evaluations.

@@ -11,7 +11,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from foveate.errors import DataError, FoveateError, UnknownName
-from foveate.io import read_checked_json, read_json
+from foveate.io import DataRoot, read_checked_json, read_json
 from foveate.models import MODELS, ModelSettings
 from foveate.registry import lookup
 from foveate.tasks import TASKS, AnyTask
@@ -152,7 +152,7 @@ def read_run(run: str | Path, changes: Iterable[str] = ()) -> tuple[Recipe, AnyT
 
 
 def train_recipe(
-    recipe: Recipe, out: Path, *, root: Path | None = None, resume: bool = False, progress: bool = True
+    recipe: Recipe, out: Path, *, root: DataRoot = None, resume: bool = False, progress: bool = True
 ) -> History:
     """Train a recipe and write the run to the directory `out`; see `fit`.
 

@@ -9,6 +9,7 @@ from foveate.data import DATASETS
 from foveate.data.jsonl import read_folder
 from foveate.data.samples import Box
 from foveate.errors import DataError
+from foveate.io import DataDirectory
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ def test_images_outside_need_permission(tmp_path, way):
     ):
         read_folder(root, "train")
     assert read_folder(root, "train", allow_outside=True).images[0].pixels().shape == (2, 2, 3)
-    assert DATASETS["folder"].read(root, "train", allow_outside=True).images[0].id == name
+    assert DATASETS["folder"].read(DataDirectory(root, allow_outside=True), "train").images[0].id == name
 
 
 def test_linked_images_of_a_whole_directory_need_permission(tmp_path):

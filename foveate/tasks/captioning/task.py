@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from foveate.data.vocabulary import BOS, EOS, PAD, UNKNOWN
 from foveate.features import ImageFeatures
+from foveate.io import DataRoot
 from foveate.losses import word_cross_entropy
 from foveate.metrics import CaptionQuality, WordAttentionMetrics
 from foveate.models import Captioned, Captioner
@@ -99,7 +99,7 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
         """Load the image encoder of the settings."""
         self.inputs.initialise(self.settings, model.image, None, None)
 
-    def examples(self, split: str, root: Path | None) -> CaptionExamples:
+    def examples(self, split: str, root: DataRoot) -> CaptionExamples:
         """The images of a split with their captions."""
         source = self.settings.images.source(root, split, self.inputs.store)
         settings, rated = self.settings, split == "train" and self.settings.self_critical > 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from foveate.encoders import sentence_encoder
 from foveate.features import ImageFeatures
+from foveate.io import DataRoot
 from foveate.metrics.grounding import Locations
 from foveate.models import Fragments, MatchingModel, Scorer
 from foveate.tasks.images import encoder_input
@@ -69,7 +69,7 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
             with torch.no_grad():
                 model.text.words.weight.mul_(self.settings.word_std)
 
-    def examples(self, split: str, root: Path | None) -> CaptionPairs:
+    def examples(self, split: str, root: DataRoot) -> CaptionPairs:
         """The images of a split with their captions; except for training, every image once with all of them."""
         settings = self.settings
         source = settings.images.source(root, split, self.inputs.store)

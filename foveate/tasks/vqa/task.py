@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from foveate.attention.attended import grid_size
 from foveate.data.vocabulary import AnswerVocabulary, tokenize
 from foveate.errors import DataError
+from foveate.io import DataRoot
 from foveate.losses import LOSSES
 from foveate.metrics import AnswerAccuracy, AttentionMetrics, choose_answers
 from foveate.metrics.accuracy import Rule
@@ -92,7 +92,7 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
     answers: AnswerVocabulary
 
     @classmethod
-    def from_data(cls, settings: VQASettings, root: Path | None) -> VQA:
+    def from_data(cls, settings: VQASettings, root: DataRoot) -> VQA:
         """The task with the tokens and answers of the training split."""
         questions = settings.read("train", root).questions
         inputs = Inputs.from_data(settings, root, (tokenize(question.text) for question in questions))
@@ -121,7 +121,7 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         """Load the image encoder and the word vectors of the settings."""
         self.inputs.initialise(self.settings, model.image, model.text, self.settings.words)
 
-    def examples(self, split: str, root: Path | None) -> QuestionExamples:
+    def examples(self, split: str, root: DataRoot) -> QuestionExamples:
         """The questions of a split with their images, and where to look if that is needed."""
         settings = self.settings
         source = settings.images.source(root, split, self.inputs.store)
