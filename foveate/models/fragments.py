@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -279,9 +280,11 @@ class _Scores(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
         images, mask, texts, words = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            of_images, of_texts = _differentiable_gradient(ctx, images, mask, texts, words, gradient)
+            return None, None, of_images, None, of_texts, None
         many = int(gradient.count_nonzero()) > DENSE * gradient.numel()
         backward = _backward_blocks if many else _backward_pairs
         fragments = Fragments(images, mask, ctx.grid), Fragments(texts, words)
@@ -290,6 +293,27 @@ class _Scores(torch.autograd.Function):
 
 
 _scores: Callable[..., Tensor] = _Scores.apply
+
+
+def _score_at_once(scorer: Scorer, images: Fragments, texts: Fragments) -> Tensor:
+    """Scores (I, C) without blocks, in one graph of which any derivative can be taken."""
+    scores = images.values.new_zeros(len(images), len(texts))
+    for index, length in _by_length(texts):
+        group = Fragments(texts.values[index, :length])
+        scores = scores.index_copy(1, index, scorer.score(images, group, paired=False))
+    return scores
+
+
+def _differentiable_gradient(
+    ctx: Any, images: Tensor, mask: Tensor | None, texts: Tensor, words: Tensor | None, gradient: Tensor
+) -> list[Tensor | None]:
+    """Gradients that will be differentiated again: in blocks they would be constants."""
+    # aliases: fragments that were made from one another must not count twice
+    inputs = [x.view_as(x) for x in (images, texts)]
+    scores = _score_at_once(ctx.scorer, Fragments(inputs[0], mask, ctx.grid), Fragments(inputs[1], words))
+    wanted = [x for x in inputs if x.requires_grad]
+    found = iter(torch.autograd.grad(scores, wanted, gradient, create_graph=True, allow_unused=True))
+    return [next(found) if x.requires_grad else None for x in inputs]
 
 
 def _backward_blocks(scorer: Scorer, images: Fragments, texts: Fragments, gradient: Tensor) -> tuple[Tensor, Tensor]:

@@ -173,6 +173,23 @@ def test_only_pairs_with_a_gradient_are_computed_again(monkeypatch: pytest.Monke
     assert texts.values.grad[1].abs().sum() == 0
 
 
+@pytest.mark.parametrize("scorer", [SCAN(soft()), BFAN(soft(), soft())], ids=["scan", "bfan"])
+def test_second_derivatives_are_right(scorer) -> None:
+    """Also where the score itself is differentiated, so that the upstream gradient is a constant."""
+    images, texts = unit(*fragments(masked=True))
+    inputs = images.values.detach().requires_grad_(), texts.values.detach().requires_grad_()
+
+    def score(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return scorer(Fragments(x, images.mask, images.grid), Fragments(y, texts.mask))
+
+    plain = torch.autograd.grad(score(*inputs).sum(), inputs)
+    again = torch.autograd.grad(score(*inputs).sum(), inputs, create_graph=True)
+    torch.testing.assert_close([x.detach() for x in again], list(plain))
+    assert all(x.requires_grad for x in again)
+    torch.manual_seed(0)
+    assert torch.autograd.gradgradcheck(score, inputs, atol=1e-4, fast_mode=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     images, texts = fragments(dtype=torch.float32)
