@@ -46,7 +46,7 @@ def test_transforms(name, kernels):
 @pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "torch"])
 @pytest.mark.parametrize("dtype", CLOSE, ids=["float32", "float64"])
 @pytest.mark.parametrize(
-    ("grid", "B", "queries", True),
+    ("grid", "B", "queries", "masked"),
     [
         pytest.param((3, 3), 1, (), False, marks=slow),
         ((3, 4), 2, (3,), True),
