@@ -9,6 +9,7 @@ from typing import SupportsIndex
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from foveate.errors import ShapeError
 
@@ -99,6 +100,32 @@ def check_number(
         ok = value > above
     if not ok:
         raise ValueError(f"{where}: expected {name} {bound}, got {value!r}; {advice}")
+
+
+def beside_rows(where: str, name: str, option: Tensor, x: Tensor, dims: Sequence[int]) -> Tensor:
+    """An option per row with as many axes as x; raises ShapeError if it does not broadcast, or varies along `dims`.
+
+    >>> beside_rows("example", "alpha", torch.ones(3, 1, 1), torch.zeros(2, 3, 4, 5), (-1,)).shape
+    torch.Size([1, 3, 1, 1])
+    """
+    shape = [1] * (x.ndim - option.ndim) + list(option.shape)
+    fits = option.ndim <= x.ndim and all(n in (1, m) for n, m in zip(shape, x.shape, strict=True))
+    if not fits or any(shape[dim] != 1 for dim in dims):
+        wanted = [1 if i in {dim % x.ndim for dim in dims} else n for i, n in enumerate(x.shape)]
+        raise ShapeError(
+            f"{where}: expected {name} as a number or a tensor that broadcasts to {tuple(wanted)}, got "
+            f"{tuple(option.shape)}; one per row has size 1 along the normalised axes"
+        )
+    return option.reshape(shape)
+
+
+def as_number(option: float | Tensor) -> float | Tensor:
+    """A tensor of one known number that needs no gradient as that number; anything else as it is."""
+    if not isinstance(option, Tensor) or option.requires_grad or option.numel() != 1 or option.is_meta:
+        return option
+    if is_tracing() or forward_ad._current_level >= 0 or type(option) not in (Tensor, torch.nn.Parameter):
+        return option
+    return float(option)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

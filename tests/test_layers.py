@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "train": LOW | {"tasks"},
     "recipes": LOW | {"tasks", "train"},
     "hub": BELOW_HUB,
+    "export": BELOW_HUB | {"hub"},
     "tables": BELOW_HUB | {"recipes", "hub"},
     "report": BELOW_CLI - {"report"},
 }

@@ -7,6 +7,7 @@ from foveate.attention.continuous import ContinuousAttention
 from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.dot_product import scaled_dot_product_attention
 from foveate.attention.fits import ChooseMixture, Fit, MatchBetaGaussian, MatchMoments, SparseMixture, SplitMixture
+from foveate.attention.learnable import Entmax, Learnable
 from foveate.attention.mechanism import Mechanism, continuous, mechanism
 from foveate.attention.multihead import MultiheadAttention
 from foveate.attention.pool import AttentionPool
@@ -36,8 +37,10 @@ __all__ = [
     "ChooseMixture",
     "ContinuousAttention",
     "DiscreteAttention",
+    "Entmax",
     "Fit",
     "Grid",
+    "Learnable",
     "MatchBetaGaussian",
     "MatchMoments",
     "Mechanism",

@@ -63,10 +63,11 @@ class ContinuousAttention(nn.Module):
         basis: Basis | None = None,
         ridge: float = 0.01,
         padding: bool = False,
+        temperature: float | Tensor | nn.Module = 1.0,
     ) -> None:
         super().__init__()
         self.fit, self.basis, self.ridge, self.padding = fit, basis, ridge, padding
-        self.transform = DiscreteAttention(transform)
+        self.transform = DiscreteAttention(transform, temperature=temperature)
 
     def forward(
         self, scores: Tensor, values: Tensor, grid: AnyGrid | None = None, mask: Tensor | None = None
@@ -125,7 +126,7 @@ class ContinuousAttention(nn.Module):
         mask = None if mask is None else mask[:, :n]
         basis = GaussianBasis.for_grid(*sizes) if self.basis is None else self.basis
         expectations = density.expect(basis).to(values.dtype)
-        B, (J, D) = len(values), (len(basis), values.shape[-1])
+        B, (J, D) = values.shape[0], (len(basis), values.shape[-1])
         r = expectations.reshape(B, -1, J)
         Q = r.shape[1]
         # (r R) V or r (R V), whichever takes fewer products; heads with values of their own share r R

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
 
@@ -25,6 +25,8 @@ from foveate.attention.attended import (
     to_canvas,
     without_padding,
 )
+from foveate.attention.learnable import learned_options
+from foveate.checks import as_number, beside_rows, check_number
 from foveate.errors import ShapeError, UnknownName
 from foveate.ops import TRANSFORMS, Transform, sparsemax
 from foveate.ops.grid import grid_edges
@@ -41,8 +43,12 @@ class DiscreteAttention(nn.Module):
 
     Args:
         transform: a name in TRANSFORMS.
+        learnable: makes the numbers among the options parameters that training changes: True for all of them, or
+            their names. alpha stays in (1, 2], smoothness and temperature above zero.
+        heads: one number per head instead of one for all, for scores (B, M, Q, N).
         options: of the transform: `alpha`, `smoothness`, or `edges` (E, 2); without edges, a transform of a graph uses
-            the neighbours on the grid, or a chain if there is no grid.
+            the neighbours on the grid, or a chain if there is no grid. `temperature` divides the scores. Numbers,
+            tensors or parameters that broadcast to the scores with size 1 for the locations, or modules that make them.
 
     A grid of one dimension, `grid=(N,)`, is a chain for every transform.
 
@@ -55,15 +61,18 @@ class DiscreteAttention(nn.Module):
 
     edges: Tensor | None
 
-    def __init__(self, transform: str, **options: Any) -> None:
+    def __init__(
+        self, transform: str, *, learnable: bool | Sequence[str] = False, heads: int | None = None, **options: Any
+    ) -> None:
         super().__init__()
         self.row = lookup("transform", transform, TRANSFORMS)
         self.name = transform
         self.register_buffer("edges", options.pop("edges", None), persistent=False)
-        known = transform_options(self.row)
+        known = transform_options(self.row) | {"temperature": 1.0}
         for option in options:
             if option not in known:
                 raise UnknownName(f"option of {transform}", option, known or {"none"})
+        options |= learned_options(transform, learnable, heads, known | options)
         self.options = {name: options.get(name, default) for name, default in known.items()}
         self._learned = [name for name, value in options.items() if isinstance(value, Tensor | nn.Module)]
         for name in self._learned:
@@ -92,6 +101,7 @@ class DiscreteAttention(nn.Module):
         cells = as_grid(self.name, grid)
         B, N = scores.shape[0], scores.shape[-1]
         check_attention_mask(self.name, mask, scores)
+        scores = self._cooled(scores)
         if prefix is not None and cells is not None:
             return self._among_tokens(scores, cells, mask_beside(scores, mask), prefix)
         check_grid(self.name, cells, B, N, needs_grid=self.row.axes == 2)
@@ -105,7 +115,7 @@ class DiscreteAttention(nn.Module):
     @property
     def is_plain_softmax(self) -> bool:
         """True where torch's own attention computes the same."""
-        return self.name == "softmax" and not self._learned
+        return self.name == "softmax" and self.options["temperature"] == 1.0 and not self._learned
 
     def _on_canvas(self, scores: Tensor, grid: Tensor, keep: Tensor | None, function: Callable[..., Tensor]) -> Tensor:
         """A function of (..., H·W) cells: on one canvas, neighbours in each example's own grid are neighbours."""
@@ -176,9 +186,19 @@ class DiscreteAttention(nn.Module):
 
     def values(self) -> dict[str, Any]:
         """The options of the transform: numbers, and tensors that broadcast to the scores with 1 for the locations."""
-        learned = {name: getattr(self, name) for name in self._learned}
-        learned = {name: part() if isinstance(part, nn.Module) else part for name, part in learned.items()}
-        return {name: learned.get(name, value) for name, value in self.options.items()}
+        return {name: self._value(name) for name in self.options if name != "temperature"}
+
+    def _value(self, name: str) -> Any:
+        part = getattr(self, name) if name in self._learned else self.options[name]
+        return part() if isinstance(part, nn.Module) else part
+
+    def _cooled(self, scores: Tensor) -> Tensor:
+        """Scores over the temperature."""
+        temperature = as_number(self._value("temperature"))
+        if isinstance(temperature, Tensor):
+            return scores / beside_rows(self.name, "temperature", temperature, scores, (-1,)).to(scores.dtype)
+        check_number(self.name, "temperature", temperature, above=0.0, advice="1 leaves the scores as they are")
+        return scores if temperature == 1 else scores / temperature
 
     def _for_cells(self) -> dict[str, Any]:
         """The same beside (..., H, W): one more axis."""

@@ -14,21 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveate.checks import check_dim, check_floating, check_mask, check_ndim, check_number
+from foveate.checks import as_number, beside_rows, check_dim, check_floating, check_mask, check_ndim, check_number
 from foveate.ops import kernels
 from foveate.ops.simplex import sparsemax
 from foveate.ops.total_variation import check_edges, solve_tv
 from foveate.ops.tv_solver import group_mean
 
 
-def fusedmax(scores: Tensor, smoothness: float = 0.1, dim: int = -1, mask: Tensor | None = None) -> Tensor:
+def fusedmax(scores: Tensor, smoothness: float | Tensor = 0.1, dim: int = -1, mask: Tensor | None = None) -> Tensor:
     """Sparse weights in runs: neighbours along `dim` tend to share the same weight.
 
     `p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_n |p_{n+1} − p_n|`
 
     Args:
         scores: (..., N, ...) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
-        smoothness: λ ≥ 0; with 0 the result is sparsemax.
+        smoothness: λ ≥ 0; with 0 the result is sparsemax. A tensor broadcasts to the scores with size 1 along the
+            normalised axes (one per row, per head or for all), and gets its exact gradient.
         dim: the axis that is normalised and along which neighbours are fused.
         mask: True where a location counts; broadcasts to the scores. Masked locations leave the chain.
 
@@ -43,7 +44,10 @@ def fusedmax(scores: Tensor, smoothness: float = 0.1, dim: int = -1, mask: Tenso
     """
     check_floating("fusedmax", "scores", scores)
     dim = check_dim("fusedmax", scores, dim)
-    if _is_direct("fusedmax", scores, mask) and dim == scores.ndim - 1:
+    smoothness = as_number(smoothness)
+    if isinstance(smoothness, Tensor):
+        smoothness = beside_rows("fusedmax", "smoothness", smoothness, scores, (dim,)).movedim(dim, -1)
+    elif _is_direct("fusedmax", scores, mask) and dim == scores.ndim - 1:
         return _fuse("fusedmax", scores, mask, smoothness)
     scores, mask = _finite("fusedmax", scores, mask, (dim,))
     # By proposition 1, the simplex constraint may be applied after the prox.
@@ -52,14 +56,15 @@ def fusedmax(scores: Tensor, smoothness: float = 0.1, dim: int = -1, mask: Tenso
     return sparsemax(fused.movedim(-1, dim), dim, mask)
 
 
-def tvmax(scores: Tensor, smoothness: float = 0.01, mask: Tensor | None = None) -> Tensor:
+def tvmax(scores: Tensor, smoothness: float | Tensor = 0.01, mask: Tensor | None = None) -> Tensor:
     """Sparse weights in patches: neighbouring cells of a grid tend to share the same weight.
 
     `p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_{i~j} |p_i − p_j|`  over the four neighbours
 
     Args:
         scores: (..., H, W) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
-        smoothness: λ ≥ 0; with 0 the result is sparsemax.
+        smoothness: λ ≥ 0; with 0 the result is sparsemax. A tensor broadcasts to the scores with size 1 along the
+            normalised axes (one per row, per head or for all), and gets its exact gradient.
         mask: True where a cell counts; broadcasts to the scores. Images of different grids are padded and masked.
 
     Returns:
@@ -74,14 +79,15 @@ def tvmax(scores: Tensor, smoothness: float = 0.01, mask: Tensor | None = None) 
     """
     check_floating("tvmax", "scores", scores)
     check_ndim("tvmax", "scores", scores, 2, "(..., H, W)")
-    if _is_direct("tvmax", scores, mask):
+    smoothness = as_number(smoothness)
+    if not isinstance(smoothness, Tensor) and _is_direct("tvmax", scores, mask):
         return _fuse("tvmax", scores, mask, smoothness, axes=2)
     scores, mask = _finite("tvmax", scores, mask, (-2, -1))
     fused = solve_tv("tvmax", scores, smoothness, mask, axes=2).value
     return sparsemax(fused.flatten(-2), -1, mask.flatten(-2)).reshape(scores.shape)
 
 
-def gfusedmax(scores: Tensor, edges: Tensor, smoothness: float = 0.1, mask: Tensor | None = None) -> Tensor:
+def gfusedmax(scores: Tensor, edges: Tensor, smoothness: float | Tensor = 0.1, mask: Tensor | None = None) -> Tensor:
     """Sparse weights on any graph: nodes joined by an edge tend to share the same weight.
 
     `p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_{(i,j) in edges} |p_i − p_j|`
@@ -89,7 +95,8 @@ def gfusedmax(scores: Tensor, edges: Tensor, smoothness: float = 0.1, mask: Tens
     Args:
         scores: (..., N) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
         edges: (E, 2) pairs of node numbers.
-        smoothness: λ ≥ 0; with 0 the result is sparsemax.
+        smoothness: λ ≥ 0; with 0 the result is sparsemax. A tensor broadcasts to the scores with size 1 along the
+            normalised axes (one per row, per head or for all), and gets its exact gradient.
         mask: True where a node counts; broadcasts to the scores. Masked nodes leave the graph.
 
     Returns:
@@ -103,7 +110,8 @@ def gfusedmax(scores: Tensor, edges: Tensor, smoothness: float = 0.1, mask: Tens
     """
     check_floating("gfusedmax", "scores", scores)
     check_ndim("gfusedmax", "scores", scores, 1, "(..., N)")
-    if _is_direct("gfusedmax", scores, mask):
+    smoothness = as_number(smoothness)
+    if not isinstance(smoothness, Tensor) and _is_direct("gfusedmax", scores, mask):
         check_edges("gfusedmax", edges, scores.shape[-1])
         return _fuse("gfusedmax", scores, mask, smoothness, edges=edges)
     scores, mask = _finite("gfusedmax", scores, mask, (-1,))

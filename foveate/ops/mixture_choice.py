@@ -92,7 +92,7 @@ def best_restart(log_likelihood: Tensor) -> Tensor:
 
 def take(mixtures: GaussianMixtures, index: Tensor) -> GaussianMixtures:
     """The mixture `index` (B,) of every row: one mixture per row."""
-    row = torch.arange(len(index), device=index.device)
+    row = torch.arange(index.shape[0], device=index.device)
     return mixtures.map_tensors(lambda part: part[row, index].unsqueeze(1))
 
 

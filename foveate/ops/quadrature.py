@@ -112,7 +112,7 @@ def ball_moments(semi: Tensor, centre: Tensor, power: float, bump: float) -> Ten
     """
     along, across = _ball_nodes(power, bump)
     if semi.shape[-1] == 1:
-        pairs = (t.flatten().split(CHORDS // along) for t in (semi.unsqueeze(-1).expand_as(centre), centre))
+        pairs = (_pieces(t.flatten(), CHORDS // along) for t in (semi.unsqueeze(-1).expand_as(centre), centre))
         parts = [_line_moments(a, c, power, bump, along) for a, c in zip(*pairs, strict=True)]
         joined = torch.cat(parts)
         return joined.reshape(*centre.shape[:2], *joined.shape[1:])
@@ -211,7 +211,7 @@ class _Window:
 
     def split(self, count: int) -> list[_Window]:
         """The same in parts, for `count` nodes along the axis."""
-        parts = zip(*(getattr(self, field.name).split(CHORDS // count) for field in fields(self)), strict=True)
+        parts = zip(*(_pieces(getattr(self, field.name), CHORDS // count) for field in fields(self)), strict=True)
         return [_Window(*part) for part in parts]
 
     def nodes(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -283,6 +283,11 @@ def _across(count: int, power: float, device: torch.device) -> tuple[Tensor, Ten
     return powers, powers.mT * w
 
 
+def _pieces(x: Tensor, size: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Pieces that fit into the cache; one piece in an exported graph, whose batch size is not known."""
+    return (x,) if torch.compiler.is_exporting() else x.split(size, dim)
+
+
 def _is_smooth(power: float) -> bool:
     """Whether `(1 − s²)^{power − 1}` is a polynomial for Gauss's rule, up to 1e-7 with 20 nodes."""
     return power >= 3 or math.isclose(power, round(power))
@@ -295,7 +300,7 @@ def _chord_integrals(exponent: Tensor, inside: Tensor | None, power: float, bump
     `[1 + exponent]_+^bump`.
     """
     powers, weighted = _across(count, power, exponent.device)
-    quadratics = [q.flatten(1).split(BLOCK, dim=-1) for q in (exponent, inside) if q is not None]
+    quadratics = [_pieces(q.flatten(1), BLOCK, dim=-1) for q in (exponent, inside) if q is not None]
     parts = []
     for first, *rest in zip(*quadratics, strict=True):
         product = powers @ first

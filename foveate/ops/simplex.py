@@ -13,7 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveate.checks import at_least_float32, check_dim, check_floating, check_mask, check_number, is_tracing, raise_nan
+from foveate.checks import (
+    as_number,
+    at_least_float32,
+    check_dim,
+    check_floating,
+    check_mask,
+    check_number,
+    is_tracing,
+    raise_nan,
+)
 from foveate.ops import kernels
 from foveate.ops.derivatives import needs_function
 
@@ -59,14 +68,15 @@ def sparsemax(scores: Tensor, dim: int = -1, mask: Tensor | None = None) -> Tens
     return _normalise("sparsemax", scores, 2.0, dim, mask)
 
 
-def entmax(scores: Tensor, alpha: float = 1.5, dim: int = -1, mask: Tensor | None = None) -> Tensor:
+def entmax(scores: Tensor, alpha: float | Tensor = 1.5, dim: int = -1, mask: Tensor | None = None) -> Tensor:
     """The family between softmax (alpha → 1) and sparsemax (alpha = 2), and beyond.
 
     `p_i = [(α − 1) z_i − τ]_+^{1/(α−1)}` with τ such that Σ p = 1
 
     Args:
         scores, dim, mask: as in `softmax`.
-        alpha: greater than 1 and at most 64; the larger, the sparser.
+        alpha: greater than 1 and at most 64; the larger, the sparser. A tensor broadcasts to the scores with size 1
+            along `dim` (one per row, (M, 1, 1) per head, or for all), and gets its exact gradient.
 
     Returns:
         weights, as in `softmax`. At the edge of the support the gradient is that of the zero side. For alpha > 2 the
@@ -78,6 +88,11 @@ def entmax(scores: Tensor, alpha: float = 1.5, dim: int = -1, mask: Tensor | Non
     >>> entmax(torch.tensor([1.0, 1.0, -3.0]), alpha=1.5).tolist()
     [0.5, 0.5, 0.0]
     """
+    alpha = as_number(alpha)
+    if isinstance(alpha, Tensor):
+        from foveate.ops.entmax_alpha import entmax_tensor  # which uses the solvers of this module
+
+        return entmax_tensor(scores, alpha, dim, mask)
     check_number("entmax", "alpha", alpha, above=1.0, advice="use fv.softmax for alpha = 1")
     if alpha > MAX_ALPHA:
         raise ValueError(
@@ -269,12 +284,12 @@ def _entmax_flat(scores: Tensor, alpha: float) -> Tensor:
     return _powers(scores, shift, gain)
 
 
-def _powers(scores: Tensor, shift: Tensor, gain: float) -> Tensor:
+def _powers(scores: Tensor, shift: Tensor, gain: float | Tensor) -> Tensor:
     """[1 + gain (z − c)]_+^{1/gain}."""
     return torch.exp(torch.log1p(((scores - shift) * gain).clamp(min=-1)) / gain)
 
 
-def _entmax_steep(scores: Tensor, top: Tensor, gain: float) -> Tensor:
+def _entmax_steep(scores: Tensor, top: Tensor, gain: float | Tensor) -> Tensor:
     """α > 2, gain = α − 1: Newton on the smallest positive weight u, with every other weight relative to it.
 
     `p_i = (u^gain + b_i^gain)^{1/gain}`, `b_i = (gain (z_i − z_k))^{1/gain}`, z_k the smallest score in the support
@@ -296,7 +311,7 @@ def _entmax_steep(scores: Tensor, top: Tensor, gain: float) -> Tensor:
     return _norm_pair(u, roots, gain) * inside
 
 
-def _smallest_in_support(scores: Tensor, top: Tensor, gain: float) -> tuple[Tensor, Tensor]:
+def _smallest_in_support(scores: Tensor, top: Tensor, gain: float | Tensor) -> tuple[Tensor, Tensor]:
     """The smallest score of the support and the support's size, by bisection over the sorted scores.
 
     Score z_k is in the support exactly where Σ_i [gain (z_i − z_k)]_+^{1/gain} < 1. Raw scores are subtracted, since
@@ -314,12 +329,12 @@ def _smallest_in_support(scores: Tensor, top: Tensor, gain: float) -> tuple[Tens
     return ordered.gather(-1, low - 1), low.to(scores.dtype)
 
 
-def _roots(scores: Tensor, least: Tensor, gain: float) -> Tensor:
+def _roots(scores: Tensor, least: Tensor, gain: float | Tensor) -> Tensor:
     """[gain (z − least)]_+^{1/gain}."""
     return ((scores - least).clamp(min=0) * gain).pow(1 / gain)
 
 
-def _norm_pair(a: Tensor, b: Tensor, gain: float) -> Tensor:
+def _norm_pair(a: Tensor, b: Tensor, gain: float | Tensor) -> Tensor:
     """(a^gain + b^gain)^{1/gain} for a > 0 and b ≥ 0, without underflow."""
     large, small = torch.maximum(a, b), torch.minimum(a, b)
     return large * torch.exp(torch.log1p((small / large).pow(gain)) / gain)

@@ -16,11 +16,21 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from foveate.checks import at_least_float32, check_floating, check_mask, check_ndim, check_number, raise_nan
+from foveate.checks import (
+    as_number,
+    at_least_float32,
+    beside_rows,
+    check_floating,
+    check_mask,
+    check_ndim,
+    check_number,
+    raise_nan,
+)
 from foveate.errors import ShapeError
 from foveate.ops import kernels
 from foveate.ops.derivatives import needs_function
 from foveate.ops.graphs import EdgeGraph, Graph, GridGraph
+from foveate.ops.tv_by_row import check_smoothness, prox_by_row
 from foveate.ops.tv_solver import group_mean, minimise
 
 Outputs: TypeAlias = tuple[Tensor, Tensor, Tensor]  # value, labels of the groups, gap
@@ -43,12 +53,12 @@ class TVSolution:
     groups: Tensor
 
 
-def prox_tv1d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> Tensor:
+def prox_tv1d(x: Tensor, smoothness: float | Tensor, mask: Tensor | None = None) -> Tensor:
     """Total-variation denoising of rows: `argmin_w ½‖w − x‖² + λ Σ_n |w_{n+1} − w_n|`.
 
     Args:
         x: (..., N) rows; -inf counts as masked.
-        smoothness: λ ≥ 0.
+        smoothness: λ ≥ 0; a tensor, one per row with size 1 along the smoothed axes, gets its exact gradient.
         mask: True where a location counts; masked locations leave the chain, so their neighbours are not linked.
 
     Returns:
@@ -62,7 +72,7 @@ def prox_tv1d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> Tenso
     return solve_tv1d(x, smoothness, mask).value
 
 
-def solve_tv1d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> TVSolution:
+def solve_tv1d(x: Tensor, smoothness: float | Tensor, mask: Tensor | None = None) -> TVSolution:
     """`prox_tv1d` with its certificate and groups.
 
     >>> solve_tv1d(torch.tensor([0.0, 0.5, 5.0]), 1.0).groups.tolist()
@@ -73,12 +83,12 @@ def solve_tv1d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> TVSo
     return solve_tv("prox_tv1d", x, smoothness, mask)
 
 
-def prox_tv2d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> Tensor:
+def prox_tv2d(x: Tensor, smoothness: float | Tensor, mask: Tensor | None = None) -> Tensor:
     """Total-variation denoising of grids: `argmin_w ½‖w − x‖² + λ Σ_{i~j} |w_i − w_j|` over the four neighbours.
 
     Args:
         x: (..., H, W) grids; -inf counts as masked.
-        smoothness: λ ≥ 0.
+        smoothness: λ ≥ 0; a tensor, one per row with size 1 along the smoothed axes, gets its exact gradient.
         mask: True where a cell counts; masked cells leave the grid. Grids of different sizes in one batch are padded
             and masked.
 
@@ -94,7 +104,7 @@ def prox_tv2d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> Tenso
     return solve_tv2d(x, smoothness, mask).value
 
 
-def solve_tv2d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> TVSolution:
+def solve_tv2d(x: Tensor, smoothness: float | Tensor, mask: Tensor | None = None) -> TVSolution:
     """`prox_tv2d` with its certificate and groups.
 
     >>> solve_tv2d(torch.tensor([[0.0, 0.0], [0.0, 4.0]]), 0.5).groups.tolist()
@@ -105,13 +115,13 @@ def solve_tv2d(x: Tensor, smoothness: float, mask: Tensor | None = None) -> TVSo
     return solve_tv("prox_tv2d", x, smoothness, mask, axes=2)
 
 
-def prox_tv_graph(x: Tensor, edges: Tensor, smoothness: float, mask: Tensor | None = None) -> Tensor:
+def prox_tv_graph(x: Tensor, edges: Tensor, smoothness: float | Tensor, mask: Tensor | None = None) -> Tensor:
     """Total-variation denoising on any graph: `argmin_w ½‖w − x‖² + λ Σ_{(i,j) in edges} |w_i − w_j|`.
 
     Args:
         x: (..., N) values of the nodes; -inf counts as masked.
         edges: (E, 2) pairs of node numbers; a pair that is listed twice counts twice.
-        smoothness: λ ≥ 0.
+        smoothness: λ ≥ 0; a tensor, one per row with size 1 along the smoothed axes, gets its exact gradient.
         mask: True where a node counts; masked nodes leave the graph.
 
     Returns:
@@ -125,7 +135,7 @@ def prox_tv_graph(x: Tensor, edges: Tensor, smoothness: float, mask: Tensor | No
     return solve_tv_graph(x, edges, smoothness, mask).value
 
 
-def solve_tv_graph(x: Tensor, edges: Tensor, smoothness: float, mask: Tensor | None = None) -> TVSolution:
+def solve_tv_graph(x: Tensor, edges: Tensor, smoothness: float | Tensor, mask: Tensor | None = None) -> TVSolution:
     """`prox_tv_graph` with its certificate and groups.
 
     >>> solve_tv_graph(torch.tensor([0.0, 1.0, 0.0]), torch.tensor([[0, 2]]), 1.0).groups.tolist()
@@ -139,7 +149,7 @@ def solve_tv_graph(x: Tensor, edges: Tensor, smoothness: float, mask: Tensor | N
 def solve_tv(
     where: str,
     x: Tensor,
-    smoothness: float,
+    smoothness: float | Tensor,
     mask: Tensor | None,
     *,
     axes: int = 1,
@@ -150,7 +160,11 @@ def solve_tv(
 
     Error messages begin with `where` and count the last axis as `dim`, the one it was before it was moved.
     """
-    check_number(where, "smoothness", smoothness, least=0.0, advice="0 leaves the scores as they are")
+    smoothness = as_number(smoothness)
+    if isinstance(smoothness, Tensor):
+        check_smoothness(where, smoothness)
+    else:
+        check_number(where, "smoothness", smoothness, least=0.0, advice="0 leaves the scores as they are")
     if edges is not None:
         check_edges(where, edges, x.shape[-1])
     keep = x != -torch.inf
@@ -161,7 +175,13 @@ def solve_tv(
     solve: Callable[..., Outputs] = _ProxTV.apply if needs_function(x) else _prox_tv
     if kernels.is_direct(wide) and kernels.is_direct_mask(keep):
         solve = _ProxTVDirect.apply
-    value, labels, gap = solve(wide, keep, edges, axes, float(smoothness), dim, where)
+    if isinstance(smoothness, Tensor):
+        own = beside_rows(where, "smoothness", smoothness, x, range(-axes, 0))
+        value, labels, gap = prox_by_row(
+            wide, keep, edges, axes, own, lambda part, number: solve(part, keep, edges, axes, number, dim, where)
+        )
+    else:
+        value, labels, gap = solve(wide, keep, edges, axes, float(smoothness), dim, where)
     return TVSolution(value.to(x.dtype), gap, torch.where(keep, labels, -1))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from torch.utils._pytree import Context, register_pytree_node
+from torch.utils._pytree import Context, GetAttrKey, KeyEntry, register_pytree_node
 
 T = TypeVar("T")
 
@@ -39,5 +39,28 @@ def as_tree(kind: type[T]) -> type[T]:
             object.__setattr__(tree, name, value)
         return tree
 
-    register_pytree_node(kind, flatten, unflatten, serialized_type_name=f"{kind.__module__}.{kind.__qualname__}")
+    def flatten_with_keys(tree: Any) -> tuple[list[tuple[KeyEntry, Any]], Context]:
+        parts, context = flatten(tree)
+        return [(GetAttrKey(name), part) for name, part in zip(context[0], parts, strict=True)], context
+
+    register_pytree_node(
+        kind,
+        flatten,
+        unflatten,
+        serialized_type_name=f"{kind.__module__}.{kind.__qualname__}",
+        to_dumpable_context=_to_json,
+        from_dumpable_context=_from_json,
+        flatten_with_keys_fn=flatten_with_keys,
+    )
     return kind
+
+
+def _to_json(context: Context) -> Any:
+    """The context for files of torch.export: tuples are marked, since JSON would return lists."""
+    names, constants = context
+    return [names, {k: {"tuple": list(v)} if isinstance(v, tuple) else v for k, v in constants.items()}]
+
+
+def _from_json(context: Any) -> Context:
+    names, constants = context
+    return names, {k: tuple(v["tuple"]) if isinstance(v, dict) else v for k, v in constants.items()}

@@ -1,0 +1,112 @@
+"""Numbers that training changes and that stay where they make sense."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foveate.errors import UnknownName
+from foveate.ops import entmax
+
+LEAST_ALPHA = 1.001  # towards 1 the gradient in alpha stays finite, but an alpha of 1 in float32 is no entmax
+
+
+class Learnable(nn.Module):
+    """A parameter between two bounds: `low + (high − low) sigmoid(raw)`, or `low + exp(raw)` without an upper one.
+
+    Args:
+        initial: where it begins.
+        low, high: bounds; None for no upper one.
+        shape: of the parameter, such as (M, 1, 1) for one per head beside scores (B, M, Q, N).
+
+    >>> alpha = Learnable(1.5, 1.0, 2.0)
+    >>> round(alpha().item(), 4), alpha().requires_grad
+    (1.5, True)
+    """
+
+    def __init__(self, initial: float, low: float, high: float | None = None, shape: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        if not low < initial or (high is not None and not initial <= high):
+            bounds = f"{low} < initial" + ("" if high is None else f" <= {high}")
+            raise ValueError(f"Learnable: expected {bounds}, got {initial}; start inside the bounds")
+        self.low, self.high = low, high
+        share = initial - low if high is None else min((initial - low) / (high - low), 1 - 1e-3)
+        raw = math.log(share) if high is None else math.log(share / (1 - share))
+        self.raw = nn.Parameter(torch.full(shape, raw))
+
+    def forward(self) -> Tensor:
+        """The value."""
+        if self.high is None:
+            return self.low + self.raw.exp()
+        return self.low + (self.high - self.low) * self.raw.sigmoid()
+
+    def extra_repr(self) -> str:
+        """The bounds and the shape, for print."""
+        return f"low={self.low}, high={self.high}, shape={tuple(self.raw.shape)}"
+
+
+BOUNDS: dict[str, tuple[float, float | None]] = {
+    "alpha": (LEAST_ALPHA, 2.0),
+    "smoothness": (0.0, None),
+    "temperature": (0.0, None),
+}
+
+
+def learned_options(
+    transform: str, learnable: bool | Sequence[str], heads: int | None, options: Mapping[str, Any]
+) -> dict[str, nn.Module]:
+    """The parameters of the options that are learnable, begun at their numbers; see `DiscreteAttention`."""
+    can = [name for name in options if name in BOUNDS]
+    wanted = can if learnable is True else [] if learnable is False else list(learnable)
+    for name in wanted:
+        if name not in can:
+            raise UnknownName(f"learnable option of {transform}", name, can)
+    shape = () if heads is None else (heads, 1, 1)
+    numbers = {name: options[name] for name in wanted if isinstance(options[name], int | float)}
+    return {name: Learnable(float(number), *BOUNDS[name], shape) for name, number in numbers.items()}
+
+
+class Entmax(nn.Module):
+    """`fv.entmax` as a module, with an alpha that can be learned.
+
+    Args:
+        alpha: where it begins, or stays; 1 < alpha <= 2 when learnable.
+        learnable: alpha is a parameter, kept in (1, 2] by a sigmoid.
+        shape: of alpha, which broadcasts to the scores with size 1 along `dim`: (M, 1, 1) for one per head beside
+            scores (B, M, Q, N).
+        dim: the axis that is normalised.
+
+    Reference: Correia et al. 2019, adaptively sparse transformers.
+
+    >>> attend = Entmax(1.5, learnable=True, shape=(4, 1, 1))
+    >>> attend(torch.randn(2, 4, 3, 5)).shape, attend.alpha.shape
+    (torch.Size([2, 4, 3, 5]), torch.Size([4, 1, 1]))
+    """
+
+    def __init__(
+        self, alpha: float = 1.5, *, learnable: bool = False, shape: tuple[int, ...] = (), dim: int = -1
+    ) -> None:
+        super().__init__()
+        self.dim = dim
+        self._alpha = Learnable(alpha, LEAST_ALPHA, 2.0, shape) if learnable else None
+        self._number = alpha
+
+    @property
+    def alpha(self) -> Tensor | float:
+        """The alpha in use."""
+        if self._alpha is None:
+            return self._number
+        value: Tensor = self._alpha()
+        return value
+
+    def forward(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Weights of the scores; see `fv.entmax`."""
+        return entmax(scores, self.alpha, self.dim, mask)
+
+    def extra_repr(self) -> str:
+        """Alpha, for print."""
+        return f"alpha={self._number}, dim={self.dim}" if self._alpha is None else f"dim={self.dim}"

@@ -1,0 +1,153 @@
+"""Models with our attention as graphs: torch.export, ONNX, AOTInductor.
+
+`torch.export.export` works on every model as it is, and keeps our operators as single nodes that need foveate to run.
+For other runtimes `plain_program` replaces them by ordinary operations (`foveate.ops.plain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from foveate.ops.plain import (
+    in_float32,
+    plain_cholesky,
+    plain_cholesky_solve,
+    plain_entmax,
+    plain_entmax_alpha,
+    plain_hypot,
+    plain_prox_tv,
+    plain_sort,
+)
+from foveate.registry import optional
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+Arguments = tuple[Any, ...]
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """What each operator of foveate is in ordinary torch operations, for `ExportedProgram.run_decompositions`.
+
+    >>> [str(op) for op in decompositions() if "foveate" in str(op)]
+    ['foveate.entmax_rows.default', 'foveate.entmax_alpha.default', 'foveate.prox_tv.default']
+    """
+    import foveate.ops.entmax_alpha
+    import foveate.ops.simplex
+    import foveate.ops.total_variation  # noqa: F401  they register their operators
+
+    return {
+        torch.ops.foveate.entmax_rows.default: plain_entmax,
+        torch.ops.foveate.entmax_alpha.default: plain_entmax_alpha,
+        torch.ops.foveate.prox_tv.default: plain_prox_tv,
+    }
+
+
+def onnx_decompositions() -> dict[Any, Callable[..., Any]]:
+    """The same and what onnxruntime lacks: factorisations by columns, and functions of float64 in float32."""
+    aten = torch.ops.aten
+    single = (
+        aten.atan2,
+        aten.atan,
+        aten.asin,
+        aten.acos,
+        aten.erf,
+        aten.erfc,
+        aten.cos,
+        aten.sin,
+        aten.log1p,
+        aten.expm1,
+    )
+    return {
+        **decompositions(),
+        aten.hypot.default: plain_hypot,
+        aten.sort.stable: plain_sort,
+        aten.linalg_cholesky_ex.default: plain_cholesky,
+        aten.linalg_cholesky.default: lambda matrix, **_: plain_cholesky(matrix)[0],
+        aten.cholesky_solve.default: plain_cholesky_solve,
+        **{op.default: in_float32(op.default) for op in single},
+    }
+
+
+def plain_program(
+    module: nn.Module,
+    args: Arguments,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    table: Mapping[Any, Callable[..., Any]] | None = None,
+) -> ExportedProgram:
+    """The graph of a module in ordinary operations: what ONNX and AOTInductor can take.
+
+    Args:
+        module: in evaluation mode.
+        args, kwargs: example inputs.
+        dynamic_shapes: as in `torch.export.export`: which sizes may vary.
+        table: of decompositions; `decompositions()` when None.
+
+    >>> import foveate as fv
+    >>> class Attend(nn.Module):
+    ...     def forward(self, scores):
+    ...         return fv.sparsemax(scores)
+    >>> program = plain_program(Attend(), (torch.randn(2, 5),))
+    >>> any("foveate" in str(node.target) for node in program.graph.nodes)
+    False
+    """
+    with torch.no_grad():
+        program = torch.export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
+        plain: ExportedProgram = program.run_decompositions(dict(decompositions() if table is None else table))
+    return plain
+
+
+def to_onnx(
+    module: nn.Module,
+    args: Arguments,
+    path: str | Path,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> float:
+    """Write a module as an ONNX file and run it once with onnxruntime.
+
+    Args:
+        module, args, kwargs, dynamic_shapes: as in `plain_program`.
+        path: of the file.
+        input_names, output_names: of the graph; those of torch when None.
+
+    Returns:
+        The largest difference between onnxruntime and the module on the example inputs.
+    """
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        optional("to_onnx", package, extra="export")
+    program = plain_program(module, args, kwargs, dynamic_shapes=dynamic_shapes, table=onnx_decompositions())
+    names = {"input_names": list(input_names) if input_names else None}
+    names["output_names"] = list(output_names) if output_names else None
+    written = torch.onnx.export(program, dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
+    assert written is not None
+    written.save(str(path))
+    return onnx_difference(path, module, args, kwargs)
+
+
+def onnx_difference(
+    path: str | Path, module: nn.Module, args: Arguments, kwargs: Mapping[str, Any] | None = None
+) -> float:
+    """The largest difference between the outputs of an ONNX file and those of the module it was made from."""
+    runtime = optional("onnx_difference", "onnxruntime", extra="export")
+    with torch.no_grad():
+        expected = [x for x in pytree.tree_leaves(module(*args, **dict(kwargs or {}))) if isinstance(x, Tensor)]
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    leaves = [x for x in pytree.tree_leaves((args, dict(kwargs or {}))) if isinstance(x, Tensor)]
+    feeds = {one.name: leaf.numpy() for one, leaf in zip(session.get_inputs(), leaves, strict=True)}
+    worst = 0.0
+    for got, wanted in zip(session.run(None, feeds), expected, strict=True):
+        if wanted.numel():
+            worst = max(worst, float((torch.from_numpy(got).double() - wanted.double()).abs().max()))
+    return worst

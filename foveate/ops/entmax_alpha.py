@@ -1,0 +1,190 @@
+"""Entmax with alpha as a tensor: one per row, per head or for all, with its exact derivative."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foveate.checks import at_least_float32, beside_rows, check_dim, check_floating, check_mask, is_tracing
+from foveate.ops.derivatives import needs_function
+from foveate.ops.simplex import MAX_ALPHA, _entmax_steep, _powers
+
+_MAX_STEPS = 100
+_SMALL = 0.03  # below it, a series replaces differences that cancel
+
+
+def entmax_tensor(scores: Tensor, alpha: Tensor, dim: int, mask: Tensor | None) -> Tensor:
+    """`fv.entmax` with a tensor alpha: its checks and axes.
+
+    >>> entmax_tensor(torch.zeros(2, 2), torch.tensor([1.5, 2.0]), 0, None).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    check_floating("entmax", "scores", scores)
+    check_alpha(alpha)
+    dim = check_dim("entmax", scores, dim)
+    alpha = beside_rows("entmax", "alpha", alpha, scores, (dim,))
+    if mask is not None:
+        check_mask("entmax", mask, scores.shape)
+        scores = torch.where(mask, scores, -math.inf)
+    wide = at_least_float32(scores)
+    weights = entmax_by_row(wide.movedim(dim, -1), alpha.to(wide.dtype).movedim(dim, -1))
+    return weights.movedim(-1, dim).to(scores.dtype)
+
+
+def entmax_by_row(scores: Tensor, alpha: Tensor) -> Tensor:
+    """Entmax along the last axis of scores (..., N) with alpha (..., 1) that broadcasts, 1 < alpha <= 64.
+
+    With `ε = α − 1`, `p_i = [1 + ε u_i]_+^{1/ε}` and `u_i = z_i − c`, the derivatives on the support are
+    `∂p/∂z = diag(q) − q qᵀ / Σq` with `q = p^{2−α}`, and
+    `∂p_i/∂α = p_i g_i − (q_i / Σq) Σ_j p_j g_j`, `g = (x / (1 + x) − log(1 + x)) / ε²`, `x = ε u = p^ε − 1`.
+
+    Reference: Correia et al. 2019, proposition 2, in a form whose terms do not cancel as α → 1.
+
+    >>> entmax_by_row(torch.tensor([[1.0, 0.5, -1.0]]), torch.tensor([[2.0]])).tolist()
+    [[0.75, 0.25, 0.0]]
+    """
+    solve: Callable[..., Tensor] = (
+        _EntmaxAlpha.apply if needs_function(scores) or needs_function(alpha) else _entmax_alpha
+    )
+    return solve(scores, alpha)
+
+
+def check_alpha(alpha: Tensor) -> None:
+    """Raises ValueError if a known alpha is not in (1, 64]."""
+    if not alpha.is_floating_point():
+        raise TypeError(f"entmax: expected floating-point alpha, got {alpha.dtype}; call .float() first")
+    known = type(alpha) in (Tensor, torch.nn.Parameter) and not alpha.is_meta and not is_tracing()
+    if not known or alpha.numel() == 0:
+        return
+    low, high = float(alpha.detach().min()), float(alpha.detach().max())
+    if not (low > 1 and high <= MAX_ALPHA):
+        raise ValueError(
+            f"entmax: expected 1 < alpha <= {MAX_ALPHA:g}, got {low if not low > 1 else high:g}; keep it there with "
+            "fv.Entmax(learnable=True)"
+        )
+
+
+@torch.library.custom_op("foveate::entmax_alpha", mutates_args=())
+def _entmax_alpha(scores: Tensor, alpha: Tensor) -> Tensor:
+    """The weights; an opaque operator, since its loops depend on the data."""
+    if scores.numel() == 0:
+        return torch.zeros_like(scores, memory_format=torch.contiguous_format)
+    top = scores.amax(-1, keepdim=True)
+    infinite, nothing = torch.isinf(top), top == -math.inf
+    ties = torch.zeros_like(scores).masked_fill_(scores != top, -math.inf)
+    # The threshold is found in float64: its rounding would show in the weights of small alpha.
+    finite = torch.where(infinite, ties, scores).double()
+    peak = top.masked_fill(infinite, 0).double()
+    gain = (alpha.double() - 1).expand_as(top)
+    weights = _flat(finite - peak, gain.clamp(max=1.0))
+    steep = (gain > 1)[..., 0]
+    if bool(steep.any()):
+        weights[steep] = _entmax_steep(finite[steep], peak[steep], gain[steep])
+    weights = weights / weights.sum(-1, keepdim=True)
+    return weights.masked_fill(nothing, 0).to(scores.dtype).contiguous()
+
+
+def _flat(scores: Tensor, gain: Tensor) -> Tensor:
+    """`foveate.ops.simplex._entmax_flat` with one gain per row."""
+    shift = torch.zeros_like(gain)
+    for _ in range(_MAX_STEPS):
+        weights = _powers(scores, shift, gain)
+        total = weights.sum(-1, keepdim=True)
+        slope = torch.where(weights > 0, weights.pow(1 - gain), 0).sum(-1, keepdim=True)
+        step = torch.expm1(gain * total.log()) / gain * total.pow(1 - gain) / slope
+        shift = shift + step
+        if not bool((step > 4 * torch.finfo(scores.dtype).eps * (1 + shift)).any()):
+            break
+    return _powers(scores, shift, gain)
+
+
+@_entmax_alpha.register_fake
+def _(scores: Tensor, alpha: Tensor) -> Tensor:
+    return torch.empty_like(scores, memory_format=torch.contiguous_format)
+
+
+def _examples(info: Any, in_dims: tuple[int | None, ...], scores: Tensor, alpha: Tensor) -> tuple[Tensor, int]:
+    """The operator under vmap: one more leading axis of the scores."""
+
+    def front(part: Tensor, dim: int | None) -> Tensor:
+        return part.expand(info.batch_size, *part.shape) if dim is None else part.movedim(dim, 0)
+
+    z, a = front(scores, in_dims[0]), front(alpha, in_dims[1])
+    return _entmax_alpha(z, a.reshape(a.shape[0], *[1] * (z.ndim - a.ndim), *a.shape[1:])), 0
+
+
+_entmax_alpha.register_vmap(_examples)
+
+
+class _EntmaxAlpha(torch.autograd.Function):
+    """The operator with derivatives in both modes."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, alpha: Tensor) -> Tensor:
+        weights: Tensor = _entmax_alpha(scores, alpha)
+        return weights
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output, inputs[1])
+        ctx.save_for_forward(output, inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        weights, alpha = ctx.saved_tensors
+        share, slope = _parts(weights, alpha)
+        pulled = gradient - (share * gradient).sum(-1, keepdim=True)
+        to_scores = _metric(weights, alpha) * pulled
+        to_alpha = (pulled * weights * slope).sum(-1, keepdim=True)
+        return to_scores, to_alpha.sum_to_size(alpha.shape)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor | None, to_alpha: Tensor | None) -> Tensor:
+        weights, alpha = ctx.saved_tensors
+        share, slope = _parts(weights, alpha)
+        change = torch.zeros_like(weights)
+        if tangent is not None:
+            q = _metric(weights, alpha)
+            change = change + q * tangent - share * (q * tangent).sum(-1, keepdim=True)
+        if to_alpha is not None:
+            grown = weights * slope * to_alpha
+            change = change + grown - share * grown.sum(-1, keepdim=True)
+        return change
+
+
+_entmax_alpha.register_autograd(_EntmaxAlpha.backward, setup_context=_EntmaxAlpha.setup_context)
+
+
+def _metric(weights: Tensor, alpha: Tensor) -> Tensor:
+    """q = p^{2−α} on the support, 0 elsewhere."""
+    support = weights > 0
+    return torch.where(support, torch.where(support, weights, 1).pow(2 - alpha), 0)
+
+
+def _parts(weights: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """`q / Σq`, and g, on the support; 0 elsewhere."""
+    support = weights > 0
+    q = _metric(weights, alpha)
+    total = q.sum(-1, keepdim=True)
+    gain = alpha - 1
+    log_p = torch.where(support, weights, 1).log()
+    x = torch.expm1(gain * log_p)
+    u = torch.where(gain > 0, x / gain, log_p)
+    return q / torch.where(total > 0, total, 1), torch.where(support, u.square() * _phi(x), 0)
+
+
+def _phi(x: Tensor) -> Tensor:
+    """`(x / (1 + x) − log(1 + x)) / x²` for −1 < x <= 0; −½ at 0."""
+    small = x.abs() < _SMALL
+    z = torch.where(small, 1.0, x).to(x.dtype)
+    closed = (z / (1 + z) - torch.log1p(z)) / z.square()
+    y, series = torch.where(small, x, 0).to(x.dtype), torch.zeros_like(x)
+    for k in range(11, 1, -1):  # Σ_{k≥2} (−1)^{k+1} (1 − 1/k) x^{k−2}
+        series = series * y + (-1) ** (k + 1) * (1 - 1 / k)
+    return torch.where(small, series, closed)

@@ -1,0 +1,81 @@
+"""Options that training changes: per head or for all, inside their bounds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from foveate import MECHANISMS, Entmax, MultiheadAttention, entmax, mechanism, scaled_dot_product_attention
+from foveate.attention import Learnable
+from foveate.errors import UnknownName
+from tests.cases import draw
+
+
+@pytest.mark.parametrize("name", list(MECHANISMS))
+def test_temperature_divides_the_scores(name):
+    scores, values = draw(2, 3, 12), draw(2, 12, 5, seed=1)
+    plain, warm = mechanism(name).eval(), mechanism(name, temperature=0.5).eval()
+    torch.testing.assert_close(
+        warm(scores, values, grid=(3, 4)).weights, plain(2 * scores, values, grid=(3, 4)).weights
+    )
+    temperature = nn.Parameter(torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64).reshape(3, 1))
+    learned = mechanism(name, temperature=temperature).eval()
+    out = learned(scores, values, grid=(3, 4))
+    torch.testing.assert_close(out.weights[:, 1], plain(scores, values, grid=(3, 4)).weights[:, 1])
+    out.context.square().sum().backward()
+    assert temperature.grad.shape == (3, 1)
+    assert any(p is temperature for p in learned.parameters())
+    assert all("temperature" in key for key in learned.state_dict())
+
+
+@pytest.mark.parametrize("name", ["entmax", "fusedmax", "tvmax", "gfusedmax"])
+@pytest.mark.parametrize("heads", [None, 2])
+def test_learnable_options_train_and_stay_inside(name, heads):
+    torch.manual_seed(0)
+    attend = mechanism(name, learnable=True, heads=heads)
+    option = "alpha" if name == "entmax" else "smoothness"
+    assert set(attend.state_dict()) == {f"{option}.raw", "temperature.raw"}
+    scores, values = torch.randn(2, 2, 3, 12), torch.randn(2, 12, 5)
+    out = attend(scores, values, grid=(3, 4))
+    same = mechanism(name)(scores, values, grid=(3, 4))
+    torch.testing.assert_close(out.weights, same.weights, rtol=0, atol=2e-3)
+    out.context.square().sum().backward()
+    assert all(p.grad.shape == ((2, 1, 1) if heads else ()) for p in attend.parameters())
+    for step in (50.0, -200.0):
+        with torch.no_grad():
+            attend.get_parameter(f"{option}.raw").fill_(step)
+        value = getattr(attend, option)()
+        assert ((value > 1) & (value <= 2)).all() if option == "alpha" else (value >= 0).all()
+        if step < 0 or option == "alpha":
+            assert torch.isfinite(attend(scores, values, grid=(3, 4)).context).all()
+
+
+def test_one_option_alone_and_unknown_ones():
+    assert set(mechanism("entmax", learnable=["alpha"]).state_dict()) == {"alpha.raw"}
+    with pytest.raises(UnknownName, match="learnable option of tvmax: expected a known name, got 'alpha'"):
+        mechanism("tvmax", learnable=["alpha"])
+
+
+def test_entmax_as_a_module():
+    scores = draw(2, 4, 3, 5)
+    torch.testing.assert_close(Entmax(1.3)(scores), entmax(scores, 1.3))
+    learned = Entmax(1.7, learnable=True, shape=(4, 1, 1)).double()
+    torch.testing.assert_close(learned(scores), entmax(scores, 1.7), rtol=1e-4, atol=1e-5)
+    learned(scores).square().sum().backward()
+    assert learned._alpha.raw.grad.abs().min() > 0
+    assert "alpha=1.3" in repr(Entmax(1.3))
+    with pytest.raises(ValueError, match=r"Learnable: expected 1\.001 < initial <= 2\.0, got 2\.5"):
+        Entmax(2.5, learnable=True)
+    assert Learnable(2.0, 1.0, 2.0)().item() == pytest.approx(2.0, abs=2e-3)
+
+
+def test_in_multihead_and_scaled_dot_product_attention():
+    alpha = torch.tensor([1.2, 1.8], dtype=torch.float64).reshape(2, 1, 1).requires_grad_()
+    q, k, v = (draw(3, 2, 5, 4, seed=i) for i in range(3))
+    out = scaled_dot_product_attention(q, k, v, transform="entmax", alpha=alpha)
+    out.sum().backward()
+    assert alpha.grad.shape == (2, 1, 1)
+    multi = MultiheadAttention(8, 2, transform="tvmax", learnable=True)
+    multi(torch.randn(1, 6, 8), torch.randn(1, 6, 8), grid=(2, 3)).context.sum().backward()
+    assert multi.transform.smoothness.raw.grad is not None
