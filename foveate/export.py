@@ -71,7 +71,7 @@ def onnx_decompositions() -> dict[Any, Callable[..., Any]]:
         aten.linalg_cholesky_ex.default: plain_cholesky,
         aten.linalg_cholesky.default: lambda matrix, **_: plain_cholesky(matrix)[0],
         aten.cholesky_solve.default: plain_cholesky_solve,
-        **{op.default: in_float32(op.default) for op in single},
+        **{op: in_float32(op) for op in single},
     }
 
 
