@@ -10,7 +10,9 @@ from foveate.attention.fits import ChooseMixture, Fit, MatchBetaGaussian, MatchM
 from foveate.attention.learnable import Entmax, Learnable
 from foveate.attention.mechanism import Mechanism, continuous, mechanism
 from foveate.attention.multihead import MultiheadAttention
+from foveate.attention.options import Option, mechanism_options, options_markdown, options_table
 from foveate.attention.pool import AttentionPool
+from foveate.attention.self_attention import ContinuousSelfAttention
 from foveate.ops import TRANSFORMS
 
 _THESIS, _PAPER = "Farinhas 2021", "Farinhas et al. 2021"
@@ -36,6 +38,7 @@ __all__ = [
     "AttentionPool",
     "ChooseMixture",
     "ContinuousAttention",
+    "ContinuousSelfAttention",
     "DiscreteAttention",
     "Entmax",
     "Fit",
@@ -45,8 +48,12 @@ __all__ = [
     "MatchMoments",
     "Mechanism",
     "MultiheadAttention",
+    "Option",
     "SparseMixture",
     "SplitMixture",
     "mechanism",
+    "mechanism_options",
+    "options_markdown",
+    "options_table",
     "scaled_dot_product_attention",
 ]

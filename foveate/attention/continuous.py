@@ -37,8 +37,9 @@ class ContinuousAttention(nn.Module):
         fit: how weights become a density.
         transform: from scores to the weights that are fitted, a name in TRANSFORMS.
         basis: of the value function; one that suits the grid when absent (`GaussianBasis.for_grid`).
-        ridge, padding: penalty of the ridge regression, and whether it sees zeros around the image; the thesis uses
-            0.01 and padding, paper 000 no padding.
+        ridge: penalty of the ridge regression of the values on the basis.
+        padding: whether the regression sees zeros around the image; the thesis pads, paper 000 does not.
+        temperature: divides the scores; a number, a tensor that broadcasts to the scores, or a module that makes one.
 
     In one dimension (text, audio) the grid is (N,), or absent.
 
@@ -138,8 +139,8 @@ class ContinuousAttention(nn.Module):
         return context.reshape(*expectations.shape[:-1], D)
 
     def extra_repr(self) -> str:
-        """The fit and the basis, for print."""
-        return f"fit={self.fit}, padding={self.padding}"
+        """Every option, for print."""
+        return f"fit={self.fit}, basis={self.basis}, ridge={self.ridge}, padding={self.padding}"
 
 
 def _present(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -43,12 +43,12 @@ class DiscreteAttention(nn.Module):
 
     Args:
         transform: a name in TRANSFORMS.
-        learnable: makes the numbers among the options parameters that training changes: True for all of them, or
-            their names. alpha stays in (1, 2], smoothness and temperature above zero.
-        heads: one number per head instead of one for all, for scores (B, M, Q, N).
-        options: of the transform: `alpha`, `smoothness`, or `edges` (E, 2); without edges, a transform of a graph uses
-            the neighbours on the grid, or a chain if there is no grid. `temperature` divides the scores. Numbers,
-            tensors or parameters that broadcast to the scores with size 1 for the locations, or modules that make them.
+        temperature: divides the scores; a number, or a tensor that broadcasts to them with size 1 for the locations.
+        learnable: makes the numbers among the options parameters that training changes: True for all, or their names.
+        heads: one learnable number per head instead of one for all, for scores (B, M, Q, N).
+        options: of the transform: `alpha`, `smoothness`, `edges`. Numbers, tensors or parameters that broadcast to the
+            scores with size 1 for the locations, or modules that make them. alpha is learned in (1, 2], smoothness and
+            temperature above zero. Without edges, a transform of a graph uses the neighbours on the grid, or a chain.
 
     A grid of one dimension, `grid=(N,)`, is a chain for every transform.
 

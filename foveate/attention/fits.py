@@ -36,8 +36,8 @@ class MatchMoments(Fit):
     """The member of a family with the mean and covariance of the weights (Farinhas 2021, algorithm 2).
 
     Attributes:
-        family: a name in FAMILIES.
-        floor: "cell", or a number (1e-6 in the papers); see `foveate.ops.moments`.
+        family: of densities: "gaussian" or "truncated-paraboloid".
+        floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
     """
 
     family: str = "gaussian"
@@ -53,7 +53,7 @@ class MatchBetaGaussian(Fit):
 
     Attributes:
         alpha: 1 < alpha <= 2, from the Gaussian to the truncated paraboloid.
-        floor: as in `MatchMoments`.
+        floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
     """
 
     alpha: float = 1.5
@@ -70,13 +70,16 @@ class ChooseMixture(Fit):
     The papers' own model has `background=False, floor=1e-6, likelihood="point", start="random"`.
 
     Attributes:
-        max_components: the largest K.
-        penalty: λ of the choice; see `fv.select_mixture`.
-        restarts, iterations: of evaluation.
+        max_components: the largest number of components K.
+        penalty: λ of the choice of K in evaluation: the larger, the fewer components; see `fv.select_mixture`.
+        restarts: starts of EM per K in evaluation.
+        iterations: EM steps in evaluation.
         training_iterations: EM steps in training.
-        floor, likelihood, background: as in `fv.select_mixture`.
-        start: of EM, as in `fv.fit_mixture`; the random starts of training come from torch's global generator.
-        family: of the components, by name.
+        floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
+        likelihood: of a weight under a component: "cell" for the mean over its cell, or "point" for its centre.
+        background: whether a uniform component takes up attention that is nowhere in particular.
+        start: of EM: "spread", "random" or "split"; random starts of training use torch's global generator.
+        family: of the components: "gaussian", "truncated-paraboloid" or "beta-gaussian".
     """
 
     max_components: int = 4
@@ -128,9 +131,10 @@ class SplitMixture(Fit):
     """K-MCA: a fixed number of components, started by splitting the image (Farinhas 2021, §6.3).
 
     Attributes:
-        components: K.
-        iterations: EM steps; 2 for two components and 5 for more when absent, as in the thesis.
-        floor, family: as in `fv.fit_mixture`; the family by name.
+        components: number of components K.
+        iterations: EM steps; None for 2 with two components and 5 with more, as in the thesis.
+        floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
+        family: of the components: "gaussian", "truncated-paraboloid" or "beta-gaussian".
     """
 
     components: int = 2
@@ -153,8 +157,10 @@ class SparseMixture(Fit):
     The starts are spread over the weights: parts of a symmetric map, all alike, would never compete.
 
     Attributes:
-        max_components: components at the start.
-        iterations, floor, family: as in `fv.fit_mixture`; the family by name.
+        max_components: number of components at the start.
+        iterations: EM steps.
+        floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
+        family: of the components: "gaussian", "truncated-paraboloid" or "beta-gaussian".
     """
 
     max_components: int = 4

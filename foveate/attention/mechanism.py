@@ -25,6 +25,8 @@ class Mechanism:
         reference: the paper it comes from.
         needs_grid: the locations must lie on a grid.
         continuous: attends with a density instead of weights.
+        fit: of a continuous mechanism: the class whose fields are its options.
+        fixed: options of the fit that the mechanism sets itself.
     """
 
     build: Callable[..., nn.Module]
@@ -32,6 +34,8 @@ class Mechanism:
     reference: str
     needs_grid: bool = False
     continuous: bool = False
+    fit: type[Fit] | None = None
+    fixed: tuple[str, ...] = ()
 
 
 def continuous(fit: type[Fit], summary: str, reference: str, **fixed: Any) -> Mechanism:
@@ -47,7 +51,7 @@ def continuous(fit: type[Fit], summary: str, reference: str, **fixed: Any) -> Me
                 raise UnknownName("option of a continuous mechanism", option, known | outer)
         return ContinuousAttention(fit(**(fixed | of_fit)), **rest)
 
-    return Mechanism(build, summary, reference, continuous=True)
+    return Mechanism(build, summary, reference, continuous=True, fit=fit, fixed=tuple(fixed))
 
 
 def mechanism(name: str, **options: Any) -> nn.Module:

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from foveate.attention import options_table
 from foveate.cli.outputs import print_table
 from foveate.errors import DataError
 from foveate.ops import kernels
@@ -37,6 +38,8 @@ def list_tables(table: str | None = None) -> dict[str, dict[str, str]]:
     found = {name: _rows(name) for name in ([table] if table else [*TABLES, RUNS])}
     for name, rows in found.items():
         print_table(name, ("name", "description"), list(rows.items()))
+    if table == "mechanisms":
+        print_table("options", ("mechanism", "option", "type", "default", "meaning"), options_table())
     unit = kernels.unit()
     print("native kernels:", "none, torch does the work" if unit is None else f"in use ({unit})")
     return found

@@ -12,21 +12,27 @@ from torch import Tensor
 
 from foveate.checks import check_floating
 from foveate.errors import ShapeError
+from foveate.ops.density import Density
 from foveate.ops.transform import Transform
 from foveate.registry import lookup
 
 
 def fenchel_young_loss(
-    scores: Tensor, target: Tensor, transform: str | Callable[..., Tensor], mask: Tensor | None = None
+    scores: Tensor | Density,
+    target: Tensor | Density,
+    transform: str | Callable[..., Tensor] | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Distance of the transform's weights from the target weights: zero exactly where they agree.
 
     `L(z; q) = Ω(q) + Ω*(z) − ⟨z, q⟩` with `Ω*(z) = ⟨z, p⟩ − Ω(p)`, `p = transform(z)`;  `∂L/∂z = p − q`
 
     Args:
-        scores: (..., N), or (..., H, W) for a transform over a grid.
-        target: weights of the same shape.
-        transform: its name, its function, or a `functools.partial` of the function with the options set.
+        scores: (..., N), or (..., H, W) for a transform over a grid; or a density, which stands for its quadratic score
+            (`foveate.ops.density_loss`).
+        target: weights of the same shape, or a density of the same family.
+        transform: its name, its function, or a `functools.partial` of the function with the options set; absent for
+            densities, whose family says it.
         mask: True where a location counts; a target with weight on a masked location has infinite loss.
 
     Returns:
@@ -39,6 +45,10 @@ def fenchel_young_loss(
     >>> fenchel_young_loss(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.0]), "sparsemax").item()
     0.0
     """
+    if isinstance(scores, Density) or isinstance(target, Density):
+        return _between_densities(scores, target, transform)
+    if transform is None:
+        raise TypeError("fenchel_young_loss: expected a transform beside scores, got none; pass its name")
     row, options = _row(transform)
     check_floating("fenchel_young_loss", "scores", scores)
     if target.shape != scores.shape:
@@ -61,6 +71,18 @@ def fenchel_young_loss(
     second = 0.5 * (still * (weights - p)).sum(axes)
     omega = _regulariser(row, options, z)
     return omega(target) - omega(p) + linear + second
+
+
+def _between_densities(density: Tensor | Density, target: Tensor | Density, transform: object) -> Tensor:
+    from foveate.ops.density_loss import density_fenchel_young
+
+    if not isinstance(density, Density) or not isinstance(target, Density) or transform is not None:
+        raise TypeError(
+            "fenchel_young_loss: expected two densities without a transform, got "
+            f"{type(density).__name__}, {type(target).__name__} and transform={transform!r}; fit the target with "
+            "from_weights"
+        )
+    return density_fenchel_young(density, target)
 
 
 def _row(transform: str | Callable[..., Tensor]) -> tuple[Transform, dict[str, Any]]:
