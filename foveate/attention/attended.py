@@ -129,6 +129,25 @@ class Attended:
 
         return fit_density(self, name, options)
 
+    def to_fiftyone(self, label: str = "attention", level: float = 0.9) -> list[dict[str, Any]]:
+        """Heatmaps and detections as dictionaries of the form that FiftyOne documents, one per example.
+
+        Args:
+            label: of the detections.
+            level: fraction of the mass of a component inside its ellipse, whose bounding box is a detection.
+
+        Returns:
+            {"heatmap": {"_cls": "Heatmap", "map": (H, W) array, "range": [0, largest]}, "detections": {"_cls":
+            "Detections", ...}}; without a density there are no detections. Several queries are averaged.
+
+        >>> seen = Attended(torch.zeros(1, 8), torch.full((1, 4), 0.25), grid=(2, 2))
+        >>> seen.to_fiftyone()[0]["heatmap"]["map"].shape
+        (2, 2)
+        """
+        from foveate.attention.labels import fiftyone_labels
+
+        return fiftyone_labels(self.mean_over_queries(), label, level)
+
     def _line(self, N: int) -> Tensor:
         if self.density is None:
             return resample_map(self.weights[..., None, :], 1, N)[..., 0, :]

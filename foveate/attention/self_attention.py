@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor, nn
 
 from foveate.attention.attended import AnyGrid, Attended, as_grid
 from foveate.errors import ShapeError
 from foveate.ops import softmax
 from foveate.ops.basis import GaussianBasis
+from foveate.ops.memo import memo
 from foveate.ops.ridge import ridge_matrix
 
 
@@ -18,9 +20,9 @@ class ContinuousSelfAttention(nn.Module):
 
     `K = R K_tokens`, `V = R V_tokens`, `c_n = softmax(q_n Kᵀ / √(D/M)) V`
 
-    R, (J, N), is the ridge regression of values at the cell centres on J Gaussian functions: keys and values become
-    functions of the plane, and a token scores the J functions of which they are sums. What is finer than the spacing
-    of the functions is lost; `benchmarks/self_attention.py` shows what is gained.
+    R, (J, N), is the ridge regression of values at the cell centres on J Gaussian functions, read at their centres:
+    keys and values become functions of the plane, and a token scores J of them. What is finer than the spacing of
+    the functions is lost; `benchmarks/self_attention.py` shows what is gained.
 
     Args:
         dim: D, features per token.
@@ -30,7 +32,6 @@ class ContinuousSelfAttention(nn.Module):
 
     Reference: Farinhas 2021 (thesis), §7.2, which names it as future work.
 
-    >>> import torch
     >>> attend = ContinuousSelfAttention(8, heads=2, functions=16)
     >>> seen = attend(torch.randn(1, 196, 8), grid=(14, 14))
     >>> seen.context.shape, seen.weights.shape
@@ -52,8 +53,6 @@ class ContinuousSelfAttention(nn.Module):
         self.heads, self.functions, self.ridge = heads, functions, ridge
         self.in_proj = nn.Linear(dim, 3 * dim)
         self.out_proj = nn.Linear(dim, dim)
-        # neighbours overlap at one deviation of their spacing
-        self.basis = GaussianBasis.grid(functions, variance=1 / max(side - 1, 1) ** 2)
 
     def forward(self, x: Tensor, grid: AnyGrid) -> Attended:
         """Attend from every token of x (B, N, D) on a grid of N cells.
@@ -68,7 +67,7 @@ class ContinuousSelfAttention(nn.Module):
                 f"{cells}; images of one size at a time"
             )
         q, k, v = self.in_proj(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        R = ridge_matrix(self.basis, cells, self.ridge, False, x.dtype, x.device)
+        R = _to_functions(self.functions, cells, self.ridge, x.dtype, x.device)
         keys, values = R @ k, R @ v
         weights = softmax(q @ keys.transpose(-1, -2) / math.sqrt(q.shape[-1]))
         context = (weights @ values).transpose(1, 2).flatten(2)
@@ -77,3 +76,15 @@ class ContinuousSelfAttention(nn.Module):
     def extra_repr(self) -> str:
         """The sizes, for print."""
         return f"heads={self.heads}, functions={self.functions}, ridge={self.ridge}"
+
+
+@memo(maxsize=64)
+def _to_functions(
+    functions: int, cells: tuple[int, ...], ridge: float, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """(J, N) from values at the cells to those of their regression at the J centres of the functions."""
+    side = math.isqrt(functions)
+    # neighbours overlap at one deviation of their spacing
+    basis = GaussianBasis.grid(functions, variance=1 / max(side - 1, 1) ** 2)
+    at_centres = basis(basis.centres.double()).double()
+    return (at_centres @ ridge_matrix(basis, cells, ridge, False, torch.float64, torch.device("cpu"))).to(device, dtype)
