@@ -10,7 +10,7 @@ from foveate.attention.fits import ChooseMixture, Fit, MatchBetaGaussian, MatchM
 from foveate.attention.learnable import Entmax, Learnable
 from foveate.attention.mechanism import Mechanism, continuous, mechanism
 from foveate.attention.multihead import MultiheadAttention
-from foveate.attention.options import Option, mechanism_options, options_markdown, options_table
+from foveate.attention.option_table import Option, mechanism_options, options_markdown, options_table
 from foveate.attention.pool import AttentionPool
 from foveate.attention.self_attention import ContinuousSelfAttention
 from foveate.ops import TRANSFORMS
