@@ -63,11 +63,11 @@ def captioning_lstm_flickr8k() -> Recipe:
     )
 
 
-def captioning_photos_flickr8k() -> Recipe:
+def captioning_lstm_flickr8k_joined() -> Recipe:
     """A captioner on Flickr8k with joined features, label smoothing and averaged weights; trained by cross-entropy.
 
     foveate extract efficientnet-lite0+efficientnet-lite1+efficientnet-lite2 DATA/images DATA/efficientnet-lite012.h5
-    foveate train captioning-photos-flickr8k --data DATA
+    foveate train captioning-lstm-flickr8k-joined --data DATA
     """
     base = captioning_lstm_flickr8k()
     settings = replace(
@@ -78,7 +78,7 @@ def captioning_photos_flickr8k() -> Recipe:
     )
     training = replace(base.training, epochs=4, batch_size=32, average=0.995, evaluate_every=4)
     about = "captioner on joined features, label smoothing, averaged weights"
-    return replace(base, name="captioning-photos-flickr8k", settings=settings, training=training, about=about)
+    return replace(base, name="captioning-lstm-flickr8k-joined", settings=settings, training=training, about=about)
 
 
 def captioning_lstm_coco() -> Recipe:
@@ -123,7 +123,7 @@ def captioning_lstm_flickr30k() -> Recipe:
 CAPTIONING_RECIPES: dict[str, Callable[[], Recipe]] = {
     "captioning-lstm-scenes": captioning_lstm_scenes,
     "captioning-lstm-flickr8k": captioning_lstm_flickr8k,
-    "captioning-photos-flickr8k": captioning_photos_flickr8k,
+    "captioning-lstm-flickr8k-joined": captioning_lstm_flickr8k_joined,
     "captioning-lstm-coco": captioning_lstm_coco,
     "captioning-lstm-flickr30k": captioning_lstm_flickr30k,
 }

@@ -157,28 +157,28 @@ def matching_dual_flickr8k() -> Recipe:
     )
 
 
-def matching_words_flickr8k() -> Recipe:
+def matching_dual_flickr8k_words() -> Recipe:
     """The dual encoder with a bag of words alone, which needs no sentence encoder, on Lite0 alone.
 
     Otherwise as `matching-dual-flickr8k`; the embedded run `photos-search`. rsum 280 on val (i2t R@1 26.8, t2i R@1
     20.8), seed 0, about four minutes on one core.
 
-    foveate train matching-words-flickr8k --data DATA
+    foveate train matching-dual-flickr8k-words --data DATA
     """
     base = matching_dual_flickr8k()
     settings = replace(base.settings, model=DualSettings(), images=Stored("efficientnet-lite0.h5"))
     training = replace(base.training, schedule=Cosine(warmup=7), epochs=20, evaluate_every=6)
     about = "dual encoder without attention, words alone, four minutes on one core"
-    return replace(base, name="matching-words-flickr8k", settings=settings, training=training, about=about)
+    return replace(base, name="matching-dual-flickr8k-words", settings=settings, training=training, about=about)
 
 
-def matching_scan_whole_flickr8k() -> Recipe:
+def matching_scan_flickr8k_whole() -> Recipe:
     """SCAN beside the dual encoder: the same features, text, loss and regularisation, plus attention of words.
 
     The score is the sum of the dual encoder's cosine and of SCAN's mean relevance; what this gains over
     `matching-dual-flickr8k` is due to attention.
 
-    foveate train matching-scan-whole-flickr8k --data DATA
+    foveate train matching-scan-flickr8k-whole --data DATA
     """
     base = matching_dual_flickr8k()
     whole = base.settings.model
@@ -186,7 +186,7 @@ def matching_scan_whole_flickr8k() -> Recipe:
     training = replace(base.training, schedule=Cosine(warmup=0.5), epochs=3, batch_size=128, evaluate_every=3)
     return replace(
         base,
-        name="matching-scan-whole-flickr8k",
+        name="matching-scan-flickr8k-whole",
         settings=replace(base.settings, model=model),
         training=training,
         about="SCAN beside the dual encoder, same features and text",
@@ -290,8 +290,8 @@ MATCHING_RECIPES: dict[str, Callable[[], Recipe]] = {
     "matching-bfan-flickr8k": matching_bfan_flickr8k,
     "matching-mdan-flickr8k": matching_mdan_flickr8k,
     "matching-dual-flickr8k": matching_dual_flickr8k,
-    "matching-words-flickr8k": matching_words_flickr8k,
-    "matching-scan-whole-flickr8k": matching_scan_whole_flickr8k,
+    "matching-dual-flickr8k-words": matching_dual_flickr8k_words,
+    "matching-scan-flickr8k-whole": matching_scan_flickr8k_whole,
     "matching-scan-flickr30k": matching_scan_flickr30k,
     "matching-scan-coco": matching_scan_coco,
     "matching-bfan-flickr30k": matching_bfan_flickr30k,

@@ -52,7 +52,9 @@ def test_paper_settings() -> None:
             "matching-mdan-flickr30k",
         )
     )
-    assert scan.settings.model == SCANSettings(1024, "average", 0.0, "t2i", 9.0, "lse", 6.0)
+    assert scan.settings.model == SCANSettings(
+        1024, "average", 0.0, direction="t2i", temperature=9.0, aggregate="lse", lse=6.0
+    )
     assert (scan.settings.ranking.margin, scan.settings.ranking.negatives, scan.settings.word_dim) == (
         0.2,
         "hardest",
