@@ -38,6 +38,13 @@ from foveate.metrics.repetition import (
     zero_area,
 )
 from foveate.metrics.retrieval import Ranks, RetrievalMetrics, rank_matrix, retrieval_metrics
+from foveate.metrics.statistics import (
+    Interval,
+    bootstrap_interval,
+    holm,
+    krippendorff_alpha,
+    paired_permutation_test,
+)
 
 METRICS: dict[str, type] = {
     "answers": AnswerAccuracy,
@@ -55,12 +62,14 @@ __all__ = [
     "CaptionQuality",
     "CaptionScores",
     "GroundingMetrics",
+    "Interval",
     "Means",
     "Ranks",
     "RetrievalMetrics",
     "WordAttentionMetrics",
     "attended_locations",
     "attention_scores",
+    "bootstrap_interval",
     "caption_scores",
     "centre_maps",
     "choose_answers",
@@ -68,9 +77,12 @@ __all__ = [
     "connected_regions",
     "count_mentions",
     "distinct_fraction",
+    "holm",
+    "krippendorff_alpha",
     "lenient_accuracy",
     "mass_inside",
     "official_accuracy",
+    "paired_permutation_test",
     "pointing",
     "question_subsets",
     "random_maps",
