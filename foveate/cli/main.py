@@ -113,6 +113,12 @@ COMMANDS: dict[str, Command] = {
     "import": Command(
         "foveate.cli.extract:import_precomputed", "FORMAT SOURCE OUT", "convert published features into a feature store"
     ),
+    "import-run": Command(
+        "foveate.cli.import_run:import_run",
+        "KIND CHECKPOINT OUT --tokens JSON [--answers JSON] [field=value ...]",
+        "convert a checkpoint that the authors of a paper published into a run",
+        takes_fields=True,
+    ),
 }
 
 

@@ -25,11 +25,23 @@ DRAWN = 1 << 22
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its confidence interval."""
+    """A mean with its confidence interval.
+
+    >>> f"{Interval(0.5, 0.4, 0.6)}", Interval(0.5, 0.4, 0.6).brief
+    ('0.500 [0.400, 0.600]', '0.50±0.10')
+    """
 
     mean: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    @property
+    def brief(self) -> str:
+        """The mean and half the width of the interval."""
+        return f"{self.mean:.2f}±{(self.high - self.low) / 2:.2f}"
 
     @property
     def excludes_zero(self) -> bool:
@@ -156,7 +168,7 @@ def krippendorff_alpha(ratings: Values, level: Level = "ordinal") -> float:
     Reference: Krippendorff 2011.
 
     >>> round(krippendorff_alpha([[1, 2, 3, 3], [1, 2, 3, 4]], "interval"), 3)
-    0.899
+    0.889
     """
     lookup("level", level, _DISTANCES)
     table = np.asarray(ratings, np.float64)

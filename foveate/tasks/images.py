@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 ImageSource: TypeAlias = Preprocess | FeatureStore | ImageEncoder
-ImageLike: TypeAlias = "str | Path | bytes | np.ndarray[Any, Any] | Tensor | Image.Image"
+ImageLike: TypeAlias = "str | Path | bytes | np.ndarray[Any, Any] | Tensor | Image.Image | FeatureRecord"
 
 # Decoded images, or features computed from them, are cached up to this many bytes, enough for all of Scenes.
 CACHE_BYTES = 400_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from foveate.attention import MECHANISMS
 from foveate.checks import check_number
 from foveate.data import DATASETS
-from foveate.data.feature_store import StoreDescription
+from foveate.data.feature_store import FeatureRecord, StoreDescription, stack_features
 from foveate.data.samples import Dataset
+from foveate.data.tokenizers import TOKENIZERS, retokenize
 from foveate.data.vocabulary import PAD, Vocabulary
 from foveate.encoders import ImageEncoder, encoder_of, word_vectors
 from foveate.errors import DataError, UnknownName
@@ -87,6 +88,8 @@ class TaskSettings(ABC):
         mechanism, mechanism_options: attention over the image, a row of `MECHANISMS`. A basis is written as the
             arguments of `GaussianBasis.grid`, for instance {"count": 49, "variance": 0.001}.
         ccr, ccs: the contrastive constraints on attention.
+        tokenizer: how questions and captions become tokens, a row of `TOKENIZERS`: "foveate", or one that published
+            checkpoints were trained with.
         limit: use only the first images of every split; None uses all.
     """
 
@@ -100,11 +103,13 @@ class TaskSettings(ABC):
     mechanism_options: Mapping[str, Any] = field(default_factory=dict)
     ccr: Constraint = field(default_factory=Constraint)
     ccs: Constraint = field(default_factory=Constraint)
+    tokenizer: str = "foveate"
     limit: int | None = None
 
     def __post_init__(self) -> None:
         lookup("mechanism", self.mechanism, MECHANISMS)
         lookup("dataset", self.dataset, DATASETS)
+        lookup("tokenizer", self.tokenizer, TOKENIZERS)
         known = [name for name, source in DATASETS.items() if self.content in source.contents]
         if self.dataset not in known:
             raise UnknownName(f"dataset with {self.content}", self.dataset, known)
@@ -125,6 +130,10 @@ class TaskSettings(ABC):
         """Views per image in the examples of a split; only training uses more than one."""
         return self.images.views if split == "train" else 1
 
+    def tokenize(self, text: str) -> tuple[str, ...]:
+        """The tokens of a question or a caption."""
+        return TOKENIZERS[self.tokenizer](text)
+
     def read(self, split: str, root: DataRoot) -> Dataset:
         """A split of the dataset, "train" being `train_split`; DataError if it has none of what the task needs.
 
@@ -139,7 +148,9 @@ class TaskSettings(ABC):
             raise DataError(
                 f"{self.dataset}: expected {self.content} in the split {name}, got none; check --data and the split"
             )
-        return data
+        if self.tokenizer == "foveate":  # readers tokenize captions this way
+            return data
+        return replace(data, captions=tuple(retokenize(caption, self.tokenize) for caption in data.captions))
 
 
 @dataclass(frozen=True)
@@ -313,7 +324,13 @@ class ImagePredictor(Predictor[ImageTask, Model]):
         return next(iter(self.model.parameters()), torch.empty(0)).device
 
     def read_images(self, images: Sequence[ImageLike]) -> Tensor | ImageFeatures:
-        """A batch of images: pixels, or features from the encoder that made the store, on the model's device."""
+        """A batch of images: pixels, or features from the encoder that made the store, on the model's device.
+
+        Images that are records of a feature store are used as they are.
+        """
+        records = [image for image in images if isinstance(image, FeatureRecord)]
+        if records and len(records) == len(images):
+            return stack_features(records).to(self.device)
         pixels = [to_pixels(image) for image in images]
         if self._feature_encoder is not None:
             return self._feature_encoder.encode(pixels).to(self.device)

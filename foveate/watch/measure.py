@@ -11,14 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from foveate.errors import DataError, UnknownName
+from foveate.metrics import Interval, bootstrap_interval
 from foveate.metrics.maps import baseline_maps
 from foveate.watch.cases import Case
 from foveate.watch.looking import look
 from foveate.watch.reductions import normalise
-from foveate.watch.scores import MEASURES, Interval, best_columns, bootstrap, halves, score_maps
+from foveate.watch.scores import MEASURES, best_columns, halves, score_maps
 
 SIZE = (14, 14)
 PROMPT = "Where is {text}?"
+RESAMPLES = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +67,7 @@ class AttentionEvaluation:
         """Every measure of the model and of the baselines, with bootstrap intervals over images."""
         rows = {self.model: self.total, **self.baselines}
         return {
-            name: {measure: bootstrap(scores[:, column], self.groups) for column, measure in enumerate(MEASURES)}
+            name: {measure: _interval(scores[:, column], self.groups) for column, measure in enumerate(MEASURES)}
             for name, scores in rows.items()
         }
 
@@ -90,7 +92,7 @@ class AttentionEvaluation:
         return [
             HeadScore(
                 self.names[best // heads], best % heads, float(flat[chosen_on, best].mean()),
-                {name: bootstrap(self.heads[~chosen_on].flatten(1, 2)[:, best, i], rest)
+                {name: _interval(self.heads[~chosen_on].flatten(1, 2)[:, best, i], rest)
                  for i, name in enumerate(MEASURES)},
             )
             for best in best_columns(flat[chosen_on], measure, count)
@@ -192,3 +194,8 @@ def _resampled(maps: Tensor) -> Tensor:
     from foveate.ops import resample_map
 
     return resample_map(maps, *SIZE)
+
+
+def _interval(values: Tensor, groups: Sequence[Any]) -> Interval:
+    """The mean of values (B,) with its interval over whole images."""
+    return bootstrap_interval(values.numpy(), clusters=groups, resamples=RESAMPLES)

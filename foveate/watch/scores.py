@@ -1,9 +1,8 @@
-"""How well maps point at a region: one number per map and measure, means with intervals, and the best heads."""
+"""How well maps point at a region: one number per map and measure, and the best heads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,28 +12,6 @@ from foveate.ops import js_divergence
 
 MEASURES = ("pointing", "mass", "precision", "recall", "f1", "js", "auc")
 LOWER_IS_BETTER = ("js",)
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean and its bootstrap interval.
-
-    >>> f"{Interval(0.5, 0.4, 0.6)}", Interval(0.5, 0.4, 0.6).brief
-    ('0.500 [0.400, 0.600]', '0.50±0.10')
-    """
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-    @property
-    def brief(self) -> str:
-        """The mean and half the width of the interval."""
-        return f"{self.mean:.2f}±{(self.high - self.low) / 2:.2f}"
 
 
 def score_maps(maps: Tensor, region: Tensor, truth: Tensor) -> Tensor:
@@ -82,24 +59,6 @@ def roc_auc(maps: Tensor, region: Tensor) -> Tensor:
     rank = (torch.searchsorted(ordered, flat) + torch.searchsorted(ordered, flat, right=True)).double() / 2
     wins = rank[:, inside].sum(-1) - positives**2 / 2
     return wins / (positives * negatives)
-
-
-def bootstrap(values: Tensor, groups: Sequence[object], samples: int = 1000, seed: int = 0) -> Interval:
-    """The mean of values (B,) and its percentile interval, drawing whole groups (images) with replacement.
-
-    >>> bootstrap(torch.tensor([1.0, 1.0]), ["a", "b"])
-    Interval(mean=1.0, low=1.0, high=1.0)
-    """
-    names = list(dict.fromkeys(groups))
-    place = {name: number for number, name in enumerate(names)}
-    index = torch.tensor([place[group] for group in groups])
-    total = torch.zeros(len(names), dtype=torch.float64).index_add_(0, index, values.double())
-    count = torch.zeros(len(names), dtype=torch.float64).index_add_(0, index, torch.ones(len(values)).double())
-    drawn = torch.randint(len(names), (samples, len(names)), generator=torch.Generator().manual_seed(seed))
-    means = total[drawn].sum(-1) / count[drawn].sum(-1)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = torch.quantile(means, torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
-    return Interval(float(values.double().mean()), low, high)
 
 
 def halves(groups: Sequence[object]) -> Tensor:

@@ -8,9 +8,10 @@ import torch
 
 import foveate as fv
 from foveate.data import DATASETS, Box, Dataset, ImageRecord, Object, Question
+from foveate.metrics import bootstrap_interval
 from foveate.watch import Case, Maps, evaluate_attention, find_cases
 from foveate.watch.measure import SIZE
-from foveate.watch.scores import MEASURES, bootstrap, halves, roc_auc, score_maps
+from foveate.watch.scores import MEASURES, halves, roc_auc, score_maps
 
 REGION = torch.zeros(4, 4, dtype=torch.bool)
 REGION[:2, :2] = True
@@ -44,8 +45,8 @@ def test_auc_is_the_probability_of_the_right_order():
 
 def test_bootstrap_draws_whole_images():
     values = torch.tensor([0.0] * 50 + [1.0] * 50)
-    same = bootstrap(values, ["a"] * 50 + ["b"] * 50)
-    apart = bootstrap(values, list(range(100)))
+    same = bootstrap_interval(values, clusters=["a"] * 50 + ["b"] * 50)
+    apart = bootstrap_interval(values, clusters=list(range(100)))
     assert (same.low, same.mean, same.high) == (0.0, 0.5, 1.0)
     assert 0.3 < apart.low < 0.5 < apart.high < 0.7
 

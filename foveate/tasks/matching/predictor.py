@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from foveate.attention import Attended
-from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError
 from foveate.models import Fragments, MatchingModel, Scorer
 from foveate.models.fragments import join_fragments
@@ -68,7 +67,7 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
         """Sentences in the common space: values (C, T, D); T is 1 if a sentence is one vector."""
         several = [texts] if isinstance(texts, str) else list(texts)
         for text in several:
-            if not tokenize(text):
+            if not self.task.settings.tokenize(text):
                 raise DataError(f"match: expected a sentence, got {text!r}; write at least one word")
         return self._batched(several, self._embed_texts, batch_size)
 
@@ -81,7 +80,7 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
             )
         with torch.no_grad():
             attended = scorer.look(self.embed_image([image]), self.embed_text([text]))
-        words = tokenize(text)[: settings.max_words]
+        words = settings.tokenize(text)[: settings.max_words]
         start = int(settings.model.uses_bos_eos)
         inner = slice(start, start + len(words))
         weights, context = attended.weights[:, inner], attended.context[:, inner]
@@ -89,13 +88,13 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
 
     def unknown(self, text: str) -> tuple[str, ...]:
         """Words of a sentence that the model does not know."""
-        return self.task.inputs.unknown(tokenize(text))
+        return self.task.inputs.unknown(self.task.settings.tokenize(text))
 
     def _embed_images(self, images: Sequence[ImageLike]) -> Fragments:
         return self.model.embed_image(encoder_input(self.model.image, self.read_images(images)))
 
     def _embed_texts(self, texts: Sequence[str]) -> Fragments:
-        settings, sentences = self.task.settings, [tokenize(text) for text in texts]
+        settings, sentences = self.task.settings, [self.task.settings.tokenize(text) for text in texts]
         tokens, mask = self.task.inputs.encode(sentences, settings.max_words, bos_eos=settings.model.uses_bos_eos)
         states = None
         if settings.model.reads_states:

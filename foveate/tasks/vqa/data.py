@@ -12,11 +12,12 @@ from torch import Tensor
 
 from foveate.data.feature_store import FeatureRecord
 from foveate.data.samples import Dataset, Question
-from foveate.data.vocabulary import AnswerVocabulary, tokenize
+from foveate.data.vocabulary import AnswerVocabulary
 from foveate.features import ImageFeatures
 from foveate.ops.resample import resample_map, to_distribution
 from foveate.tasks.images import ImageReader, ImageSource, stack_images
 from foveate.tasks.inputs import Inputs
+from foveate.tasks.vqa.settings import VQASettings
 
 
 @dataclass(frozen=True)
@@ -121,11 +122,14 @@ def _float64(array: np.ndarray[Any, Any]) -> Tensor:
     return torch.from_numpy(np.asarray(array, np.float64))
 
 
-def collate(examples: Sequence[VQAExample], inputs: Inputs, answers: AnswerVocabulary, max_tokens: int) -> VQABatch:
+def collate(
+    examples: Sequence[VQAExample], inputs: Inputs, answers: AnswerVocabulary, settings: VQASettings
+) -> VQABatch:
     """One batch of examples; see `VQABatch`."""
     questions = [question for example in examples for question in example.questions]
     index = torch.tensor([row for row, example in enumerate(examples) for _ in example.questions])
-    tokens, mask = inputs.encode([tokenize(question.text) for question in questions], max_tokens)
+    sentences = [settings.tokenize(question.text) for question in questions]
+    tokens, mask = inputs.encode(sentences, settings.max_tokens)
     targets = torch.stack([answers.target(question.answers) for question in questions])
     regions = [example.region for example in examples if example.region is not None]
     region = torch.cat(regions) if len(regions) == len(examples) else None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from foveate.attention import Attended
-from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError
 from foveate.models.answering import Answered, AnsweringModel
 from foveate.tasks.images import ImageLike
@@ -66,7 +65,7 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
                 f"answer: expected one image per question, got {len(images)} and {len(questions)}; repeat the image"
             )
         for question in questions:
-            if not tokenize(question):
+            if not self.task.settings.tokenize(question):
                 raise DataError(f"answer: expected a question, got {question!r}; ask with at least one word")
         found: list[Answer] = []
         for start in range(0, len(images), batch_size):
@@ -76,7 +75,8 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
 
     def _answer_batch(self, images: Sequence[ImageLike], questions: Sequence[str], top: int) -> Iterator[Answer]:
         task = self.task
-        tokens, mask = task.inputs.encode([tokenize(text) for text in questions], task.settings.max_tokens)
+        sentences = [task.settings.tokenize(text) for text in questions]
+        tokens, mask = task.inputs.encode(sentences, task.settings.max_tokens)
         tokens, mask = tokens.to(self.device), mask.to(self.device)
         batch = VQABatch(self.read_images(images), None, tokens, mask, torch.zeros(0), [])
         with torch.no_grad():
@@ -84,7 +84,7 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
         return (self._describe(answered, row, question, top) for row, question in enumerate(questions))
 
     def _describe(self, answered: Answered, row: int, question: str, top: int) -> Answer:
-        task, words = self.task, tokenize(question)
+        task, words = self.task, self.task.settings.tokenize(question)
         scores = answered.scores[row].float()
         confidence = scores.sigmoid() if task.settings.loss == "bce" else scores.softmax(-1)
         values, places = confidence.topk(min(top, len(task.answers)))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foveate.attention.attended import grid_size
-from foveate.data.vocabulary import AnswerVocabulary, tokenize
+from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError
 from foveate.io import DataRoot
 from foveate.losses import LOSSES
@@ -95,7 +95,7 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
     def from_data(cls, settings: VQASettings, root: DataRoot) -> VQA:
         """The task with the tokens and answers of the training split."""
         questions = settings.read("train", root).questions
-        inputs = Inputs.from_data(settings, root, (tokenize(question.text) for question in questions))
+        inputs = Inputs.from_data(settings, root, (settings.tokenize(question.text) for question in questions))
         answers = AnswerVocabulary.from_questions(questions, settings.min_count)
         return cls(settings, inputs, AnswerVocabulary(answers.answers[: settings.max_answers]))
 
@@ -131,7 +131,7 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
 
     def collate(self, examples: Sequence[VQAExample]) -> VQABatch:
         """One batch."""
-        return collate(examples, self.inputs, self.answers, self.settings.max_tokens)
+        return collate(examples, self.inputs, self.answers, self.settings)
 
     def loss(self, model: AnsweringModel, batch: VQABatch, step: int) -> Loss:
         """The loss of the answers plus guidance and constraints, each with its weight."""

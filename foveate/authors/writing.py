@@ -1,0 +1,47 @@
+"""A published model as the directory of a run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from foveate.authors.conversion import Published, PublishedFiles, convert
+from foveate.authors.released_matchers import read_bfan, read_scan
+from foveate.authors.released_mcan import read_mcan
+from foveate.registry import lookup
+from foveate.tasks import TASKS
+from foveate.train.override import override
+from foveate.train.recipe import Recipe, to_config
+from foveate.train.records import CONFIG, VOCABULARY, note_environment, open_run
+from foveate.train.weights import WEIGHTS, named_tensors, save_tensors
+
+AUTHORS: dict[str, Callable[[PublishedFiles], Published]] = {"mcan": read_mcan, "scan": read_scan, "bfan": read_bfan}
+
+
+def import_run(kind: str, sources: PublishedFiles, out: Path, changes: Sequence[str] = ()) -> Recipe:
+    """Write a published checkpoint as a run that `foveate.load`, `evaluate`, `answer` and `match` take.
+
+    Args:
+        kind: a row of `AUTHORS`.
+        sources: its files.
+        out: directory to create.
+        changes: fields of the recipe to change, as "field=value": where the data is, or sizes that cannot be read from
+            the weights, such as "model.heads=8".
+
+    Returns:
+        the recipe of the run.
+
+    Raises DataError, and writes nothing, if a file holds anything but tensors and plain values or does not fit.
+    """
+    published = lookup("import-run", kind, AUTHORS)(sources)
+    recipe = override(published.recipe, changes)
+    task = TASKS[recipe.task].from_vocabulary(recipe.settings, published.vocabulary)
+    model = task.build_model()
+    convert(published, model, str(sources.checkpoint))
+    out.mkdir(parents=True, exist_ok=True)
+    open_run(out, {CONFIG: to_config(recipe), VOCABULARY: task.vocabulary()}, resume=False)
+    digest = hashlib.sha256(sources.checkpoint.read_bytes()).hexdigest()[:16]
+    note_environment(out, recipe.training.seed, 1, "cpu", {sources.checkpoint.name: digest})
+    save_tensors(out / WEIGHTS, named_tensors(model))
+    return recipe

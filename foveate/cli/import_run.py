@@ -1,0 +1,41 @@
+"""`foveate import-run`: a checkpoint that the authors of a paper published, as a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foveate import hub
+from foveate.authors import PublishedFiles
+from foveate.authors import import_run as write_run
+from foveate.data.feature_store import FeatureStore
+
+
+def import_run(
+    kind: str,
+    checkpoint: Path,
+    out: Path,
+    changes: tuple[str, ...] = (),
+    *,
+    tokens: str = "",
+    answers: Path | None = None,
+    store: Path | None = None,
+) -> None:
+    """Convert a published checkpoint into a run; nothing inside the file is executed.
+
+    Args:
+        kind: mcan (mcan-vqa and openvqa), scan or bfan.
+        checkpoint: the .pkl or .pth.tar file.
+        out: directory of the run to write.
+        changes: fields of its recipe to change, as field=value or --field value, such as dataset=vqa-v1 or heads=4.
+        tokens: JSON file of its tokens (SCAN and BFAN: vocab/f30k_precomp_vocab.json); for mcan also the question files
+            of train, val and test in this order, separated by commas.
+        answers: answer_dict.json, for mcan.
+        store: a feature store the run is used with; if `foveate extract` wrote it, the run answers questions about
+            new images too.
+    """
+    opened = None if store is None else FeatureStore(store)
+    found = None if opened is None else (opened.description, opened.dim)
+    files = tuple(Path(part) for part in tokens.split(",") if part)
+    recipe = write_run(kind, PublishedFiles(checkpoint, files, answers, found), out, changes)
+    hub.load(out)
+    print(f"{out}: {recipe.about} for {recipe.settings.dataset}; evaluate it with: foveate evaluate {out} --data DIR")
