@@ -12,11 +12,11 @@ import argparse
 from pathlib import Path
 
 import torch
-from foveate.metrics.statistics import bootstrap_interval, paired_permutation_test
 from torch import Tensor
 
 from foveate import hub
 from foveate.metrics.retrieval import LEVELS, rank_matrix
+from foveate.metrics.statistics import bootstrap_interval, paired_permutation_test
 from foveate.models.fragments import join_fragments
 from foveate.train.batches import read_batches
 
