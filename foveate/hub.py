@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from foveate.errors import DataError
 from foveate.tasks import AnyTask, Predictor
+from foveate.tasks.familiarity import Familiarity
+from foveate.tasks.inputs import ImagePredictor
 from foveate.train.recipe import file_errors, read_run, read_task, run_directory
-from foveate.train.records import CONFIG, ENVIRONMENT, METRICS, VOCABULARY
+from foveate.train.records import CONFIG, ENVIRONMENT, FAMILIARITY, METRICS, VOCABULARY
 from foveate.train.weights import (
     WEIGHTS,
     check_weights,
@@ -27,7 +30,7 @@ from foveate.train.weights import (
 
 REQUIRED = (CONFIG, VOCABULARY, WEIGHTS)
 CARD = "README.md"
-OPTIONAL = (METRICS, ENVIRONMENT, CARD)
+OPTIONAL = (METRICS, ENVIRONMENT, FAMILIARITY, CARD)
 # A model may create this much beyond four times its weights file: bytes for constants, tensors for temporary results.
 SLACK, SLACK_TENSORS, TENSORS_PER_WEIGHT = 256 << 20, 10_000, 50
 
@@ -58,7 +61,10 @@ def load(
         _check_size(task, directory / WEIGHTS)
         model = task.build_model()
     load_weights(model, directory / WEIGHTS, task.obsolete_weights)
-    return task.predictor(model.to(device or "cpu").eval())
+    predictor = task.predictor(model.to(device or "cpu").eval())
+    if isinstance(predictor, ImagePredictor) and (directory / FAMILIARITY).is_file():
+        return replace(predictor, familiarity=Familiarity.from_tensors(load_tensors(directory / FAMILIARITY)[0]))
+    return predictor
 
 
 def load_for(where: str, run: str, call: str, command: str, *, device: str | None = None) -> Any:

@@ -11,6 +11,9 @@ from foveate.cli.outputs import check_figure, print_table
 from foveate.data.image_files import decode_image
 from foveate.tasks.vqa.predictor import Answer
 
+# What the numbers are: of independent scores several may be high, and they are no parts of a whole.
+SCORES = {"independent": "score, each on its own", "shares": "score, all add up to 1"}
+
 
 def answer(run: str, image: Path, question: str, *, top: Count = 5, plot: Path | None = None) -> Answer:
     """Answer a question about an image.
@@ -25,7 +28,9 @@ def answer(run: str, image: Path, question: str, *, top: Count = 5, plot: Path |
     check_figure("answer", plot)
     predictor = hub.load_for("answer", run, "answer", "foveate train vqa-mcan-scenes")
     found: Answer = predictor.answer(image, question, top=top)
-    print_table(question, ("answer", "score"), [(text, f"{value:.3f}") for text, value in found.best])
+    print_table(question, ("answer", SCORES[found.scores_are]), [(text, f"{value:.3f}") for text, value in found.best])
+    if found.warning:
+        print(found.warning, file=sys.stderr)
     if found.unknown:
         print(f"words that the model does not know: {', '.join(found.unknown)}", file=sys.stderr)
     if plot is not None:

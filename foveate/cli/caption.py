@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 from foveate import hub
@@ -42,6 +43,8 @@ def caption(
     predictor = hub.load_for("caption", run, "caption", "foveate train captioning-lstm-scenes")
     found: GeneratedCaption = predictor.caption(image, beams=beams, length_penalty=length_penalty, no_repeat=no_repeat)
     print(found.text)
+    if found.warning:
+        print(found.warning, file=sys.stderr)
     _show(str(image), list(found.best))
     if samples:
         _show("samples", predictor.sample(image, samples, temperature=temperature, seed=seed))
@@ -56,7 +59,7 @@ def draw(image: Path, found: GeneratedCaption, out: Path) -> None:
 
     if not found.words:
         raise DataError(f"caption: expected words to draw, got an empty caption for {image}; train the run further")
-    strip(decode_image(image), found.words, found.attention).savefig(out, dpi=120)
+    strip(decode_image(image), found.words, found.attention, original=True).savefig(out, dpi=120)
 
 
 def _show(title: str, captions: list[tuple[str, float]]) -> None:

@@ -31,7 +31,7 @@ def evaluate(
             mixtures in a model that was trained with another mechanism.
         data: directory of the data; not needed for embedded data.
         split: which split.
-        out: JSON file for the metrics; by default they are only printed.
+        out: JSON file for the metrics and what they were measured on; by default they are only printed.
         batch_size: examples per forward pass, by default that of the training; does not change the metrics.
         no_verify: skip the checksums of feature stores.
         allow_outside: read images outside the directory of the data, where its files name any path.
@@ -40,17 +40,19 @@ def evaluate(
     recipe, _ = read_run(run, changes)
     predictor = hub.load(run, changes)
     root = DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)
+    examples = predictor.task.examples(split, root)
     metrics = measure(
         predictor.task,
         predictor.model,
-        predictor.task.examples(split, root),
+        examples,
         batch_size=batch_size or recipe.training.batch_size,
         workers=recipe.training.workers,
         progress=True,
     )
     if not is_first_process():
         return
-    title = " ".join([run, *changes, "on", split])
+    title = " ".join([run, *changes, "on", split, *([] if data is None else ["of", str(data)])])
     print_table(title, (split, "value"), [(name, f"{value:.4g}") for name, value in metrics.items()])
     if out is not None:
-        write_json(out, {"run": run, "changes": list(changes), "split": split, "metrics": metrics})
+        where = {"data": None if data is None else str(data), "split": split, "fingerprint": examples.fingerprint()}
+        write_json(out, {"run": run, "changes": list(changes), **where, "metrics": metrics})

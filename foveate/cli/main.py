@@ -61,6 +61,9 @@ COMMANDS: dict[str, Command] = {
         "train a model by a recipe",
         takes_fields=True,
     ),
+    "check": Command(
+        "foveate.cli.check:check", "DIR [--plot PNG]", "check your own images and annotations before training on them"
+    ),
     "evaluate": Command(
         "foveate.cli.evaluate:evaluate",
         "RUN [field=value ...] [--data DIR] [--split S]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from foveate.cli.outputs import print_table
 from foveate.io import DataDirectory
 from foveate.recipes import RECIPES
 from foveate.registry import lookup
+from foveate.tasks import TASKS
 from foveate.train.override import override, recipe_fields
 from foveate.train.recipe import describe, encode, train_recipe
+from foveate.train.start import adopt_start
 
 
 def train(
@@ -38,7 +41,7 @@ def train(
         no_verify: skip the checksums of feature stores.
         allow_outside: read images outside the directory of the data, where its files name any path.
     """
-    made = override(lookup("recipe", recipe, RECIPES)(), changes)
+    made = override(adopt_start(lookup("recipe", recipe, RECIPES)(), changes), changes)
     directory = out or Path("runs") / directory_name(recipe, changes)
     root = DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)
     history = train_recipe(made, directory, root=root, resume=resume, progress=not quiet)
@@ -46,6 +49,15 @@ def train(
         best = history.best
         rows = [(name, f"{value:.4g}") for name, value in best.metrics.items()]
         print_table(f"{directory}: best after step {best.step}, epoch {best.epoch:.4g}", ("val", "value"), rows)
+        _show_commands(made.task, directory, data)
+
+
+def _show_commands(task: str, directory: Path, data: Path | None) -> None:
+    """Print how the run can be used."""
+    for purpose, command in TASKS[task].presentation.commands(str(directory)):
+        print(f"{purpose}:\n  {command}")
+    rest = f" --data {shlex.quote(str(data))}" if data is not None else ""
+    print(f"evaluate it:\n  foveate evaluate {shlex.quote(str(directory))}{rest}")
 
 
 def directory_name(recipe: str, changes: Sequence[str]) -> str:

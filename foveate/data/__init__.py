@@ -28,7 +28,10 @@ DATASETS: dict[str, Source] = {
     "flickr8k": Source(partial(read_flickr, name="flickr8k"), ("train", "val", "test"), ("captions", "phrases")),
     "flickr30k": Source(partial(read_flickr, name="flickr30k"), ("train", "val", "test"), ("captions", "phrases")),
     "folder": Source(
-        read_folder, ("all", "train", "val", "test"), ("questions", "captions", "objects"), takes=("allow_outside",)
+        read_folder,
+        ("all", "train", "val", "test"),
+        ("questions", "captions", "objects"),
+        takes=("allow_outside", "split_seed"),
     ),
 }
 

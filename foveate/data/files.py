@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 def need_directory(where: str, path: Path | None, source: str) -> Path:
     """Return the directory; raises DataError if it is not one. `source`: where its files come from."""
     if path is None:
-        raise DataError(f"{where}: expected a directory, got none; {source}")
+        raise DataError(f"{where}: expected a directory, got none; pass --data DIR: {source}")
     path = Path(path).expanduser()
     if not path.is_dir():
         got = "a file" if path.exists() else "nothing there"
@@ -79,7 +79,7 @@ def field_value(where: str, path: Path | str, record: Any, key: str, kind: type[
     raise _wrong_field(where, path, record, key, kind.__name__)
 
 
-def field_id(where: str, path: Path, record: Any, key: str) -> Id:
+def field_id(where: str, path: Path | str, record: Any, key: str) -> Id:
     """Return the value of a field that is an integer or a string."""
     found = record.get(key) if isinstance(record, Mapping) else None
     if (
@@ -147,9 +147,11 @@ def unique(where: str, path: Path, items: Iterable[Mapping[str, Any]], key: str)
 
 
 def pixel_box(
-    where: str, path: Path, record: str, corners: tuple[float, float, float, float], size: tuple[int, int]
+    where: str, path: Path | None, record: str, corners: tuple[float, float, float, float], size: tuple[int, int]
 ) -> Box:
     """Return the box in fractions of the image, from left, top, right, bottom in pixels and the image's size.
+
+    `path` may be None if `record` names the file.
 
     Publishers round: what exceeds the image by a pixel or less is clipped. Raises DataError with the file and the
     record if the box is empty or further outside.
@@ -160,8 +162,9 @@ def pixel_box(
     try:
         return Box.from_pixels(x0, y0, x1, y1, width=width, height=height)
     except DataError:
+        place = "" if path is None else f" in {path}"
         raise DataError(
-            f"{where}: expected a box inside the {width} x {height} image, got {corners} for {record} in {path}; "
+            f"{where}: expected a box inside the {width} x {height} image, got {corners} for {record}{place}; "
             "correct or remove it"
         ) from None
 
@@ -213,9 +216,9 @@ def index_images(directories: Iterable[Path], name_of: Callable[[str], Id | None
 def _wrong_field(where: str, path: Path | str, record: Any, key: str, kind: str) -> DataError:
     found = record.get(key) if isinstance(record, Mapping) else None
     got = "none" if found is None else f"{found!r:.60}"
+    place = f"every record of {path}" if isinstance(path, Path) else path
     return DataError(
-        f"{where}: expected {key!r} ({kind}) in every record of {path}, got {got} in {_brief(record)}; "
-        "correct the record"
+        f"{where}: expected {key!r} ({kind}) in {place}, got {got} in {_brief(record)}; correct the record"
     )
 
 

@@ -284,11 +284,15 @@ class Dataset:
         >>> len(Dataset("mine", "train", (blank,), questions=(Question(10, 1, "What is this?"),)).first(0).questions)
         0
         """
-        images = tuple(self.images[:count])
+        return self.of_images(self.split, self.images[:count])
+
+    def of_images(self, split: str, images: Sequence[ImageRecord]) -> Dataset:
+        """Return some of the images with their annotations, as a split of their own."""
         kept = {image.id for image in images}
         return replace(
             self,
-            images=images,
+            split=split,
+            images=tuple(images),
             questions=tuple(question for question in self.questions if question.image_id in kept),
             captions=tuple(caption for caption in self.captions if caption.image_id in kept),
             objects={image_id: things for image_id, things in self.objects.items() if image_id in kept},
@@ -349,7 +353,7 @@ class Source:
         contents: what its samples carry, of "questions", "captions", "phrases", "objects", "regions", "human maps".
         embedded: True if no directory is needed.
         takes: the options of `read` that `load` accepts: "count" where images are generated one by one, "need_images"
-            where they are files, "allow_outside" where files name any path.
+            where they are files, "allow_outside" where files name any path, "split_seed" where splits are drawn.
     """
 
     load: Callable[..., Dataset]
@@ -371,6 +375,7 @@ class Source:
         *,
         count: int | None = None,
         need_images: bool = True,
+        split_seed: int = 0,
     ) -> Dataset:
         """Read a split.
 
@@ -380,9 +385,15 @@ class Source:
             split: passed to `load`.
             count: keep only the first `count` images.
             need_images: raise DataError if an image is not on disk; False to work with stored features.
+            split_seed: of splits that are drawn at random because the data has none.
         """
         home = DataDirectory.of(root)
-        given = {"count": count, "need_images": need_images, "allow_outside": home.allow_outside}
+        given = {
+            "count": count,
+            "need_images": need_images,
+            "allow_outside": home.allow_outside,
+            "split_seed": split_seed,
+        }
         data = self.load(home.path, split, **{name: given[name] for name in self.takes})
         return data if count is None else data.first(count)
 

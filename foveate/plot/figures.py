@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
+SHINING = 0.7  # opacity of colours through which the image is seen
 STYLES = ("smooth", "cells", "contours")
 
 
@@ -123,6 +124,7 @@ def strip(
     boxes: Any = None,
     columns: int = 6,
     top: float | None = None,
+    original: bool = False,
 ) -> Figure:
     """Draw one image per word with the attention of that word, with one colour scale.
 
@@ -132,6 +134,7 @@ def strip(
         attended: attention with one query axis, weights (B, T', N) with T' >= T; or one attention per word.
         index: the example.
         columns: images per row.
+        original: draw the image alone first, and let it shine through the colours of the others.
 
     Returns:
         The figure; `figure.savefig(path)` writes it.
@@ -154,10 +157,14 @@ def strip(
         )
     pixels = read_image("strip", image)
     drawings = [_prepare("strip", one, style, boxes) for one in selected]
-    figure, panels = make_panels(len(words), columns, pixels)
+    first = int(original and pixels is not None)
+    figure, panels = make_panels(len(words) + first, columns, pixels)
     scale = heat_scale(top or max(drawing.peak for drawing in drawings))
-    for axes, word, drawing in zip(panels, words, drawings, strict=True):
-        _draw_panel(axes, pixels, drawing, scale)
+    if first:
+        draw_image(panels[0], pixels, pale=False)
+        set_title(panels[0], "image")
+    for axes, word, drawing in zip(panels[first:], words, drawings, strict=True):
+        _draw_panel(axes, pixels, drawing, scale, opacity=SHINING if first else 1.0)
         set_title(axes, word, summarise(drawing.one))
     add_scale(figure, panels, scale)
     _add_legend(figure, drawings)
@@ -214,7 +221,9 @@ def _draw(
     return figure
 
 
-def _draw_panel(axes: Axes, pixels: np.ndarray | None, drawing: _Drawing, scale: PowerNorm) -> None:
+def _draw_panel(
+    axes: Axes, pixels: np.ndarray | None, drawing: _Drawing, scale: PowerNorm, opacity: float = 1.0
+) -> None:
     """One attention over the image."""
     draw_image(axes, pixels, pale=True)
     if drawing.boxes is not None:
@@ -223,7 +232,7 @@ def _draw_panel(axes: Axes, pixels: np.ndarray | None, drawing: _Drawing, scale:
     density = drawing.one.density
     bounded = density is None or has_bounded_support(density)
     edge = bounded and drawing.style != "contours"
-    draw_heat(axes, drawing.values, scale, cells=drawing.style == "cells", edge=edge)
+    draw_heat(axes, drawing.values, scale, cells=drawing.style == "cells", edge=edge, opacity=opacity)
     if density is not None and drawing.style == "contours" and drawing.peak > 0:
         draw_density(axes, density, drawing.values)
 

@@ -26,8 +26,11 @@ WHOLE = (0, 1, 1, 0)
 LABELS = 4  # boxes that are labelled with their weight
 
 
-def draw_heat(axes: Axes, shown: Tensor, scale: PowerNorm, *, cells: bool, edge: bool) -> None:
-    """Draw a map (H, W) in colours, smooth or cell by cell; if `edge`, with a thick line around its support."""
+def draw_heat(axes: Axes, shown: Tensor, scale: PowerNorm, *, cells: bool, edge: bool, opacity: float = 1.0) -> None:
+    """Draw a map (H, W) in colours, smooth or cell by cell; if `edge`, with a thick line around its support.
+
+    Below 1, `opacity` lets the image under strong attention shine through.
+    """
     values = shown if cells else smooth(shown)
     axes.imshow(
         values.numpy(),
@@ -37,6 +40,7 @@ def draw_heat(axes: Axes, shown: Tensor, scale: PowerNorm, *, cells: bool, edge:
         interpolation="nearest",
         aspect=axes.get_aspect(),
         zorder=1,
+        alpha=opacity,
     )
     support = (shown > 0).numpy()
     if edge and support.any() and not support.all():

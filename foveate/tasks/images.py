@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,20 @@ from foveate.data.feature_store import (
     stack_features,
     unstack_features,
 )
+from foveate.data.files import need_directory
 from foveate.data.image_files import decode_image
 from foveate.data.samples import Dataset, Id, ImageRecord
-from foveate.encoders import ConvEncoder, ImageEncoder, Preprocess, StoredFeatures, encoder_of, pretrained_encoder
+from foveate.data.store_writer import merge_stores
+from foveate.encoders import (
+    ConvEncoder,
+    ImageEncoder,
+    Preprocess,
+    StoredFeatures,
+    encoder_of,
+    extract_features,
+    image_views,
+    pretrained_encoder,
+)
 from foveate.encoders.conv import load_scenes_weights
 from foveate.encoders.pretrained import describe_encoder
 from foveate.errors import DataError
@@ -65,9 +77,9 @@ class Conv:
 
     def source(self, root: DataRoot, split: str, description: StoreDescription | None) -> ImageSource:
         """The preprocessing of the encoder."""
-        return self.encoder(None).preprocess
+        return self.build_encoder(None).preprocess
 
-    def encoder(self, dim: int | None) -> ConvEncoder:
+    def build_encoder(self, dim: int | None) -> ConvEncoder:
         """The encoder inside the model."""
         return ConvEncoder(self.channels, blocks=self.blocks, size=self.size).requires_grad_(self.trained)
 
@@ -80,7 +92,7 @@ class Conv:
 class _Features:
     """What `Stored` and `Frozen` share: features come from outside the model, which only passes them on."""
 
-    def encoder(self, dim: int | None) -> AnyImageEncoder:
+    def build_encoder(self, dim: int | None) -> AnyImageEncoder:
         """The encoder inside the model, which returns its input."""
         if dim is None:
             raise DataError(
@@ -148,7 +160,65 @@ class Frozen(_Features):
         return pretrained_encoder(self.encoder_name) if description is None else encoder_of(description)
 
 
-Images: TypeAlias = Conv | Stored | Frozen
+@dataclass(frozen=True)
+class Extracted(_Features):
+    """Images as features that are extracted before they are first needed, into a store beside the data.
+
+    What `foveate extract` wrote under the same name is used as it is; images that were added since are extracted.
+
+    Attributes:
+        encoder: one that `foveate extract` takes: efficientnet-lite0, hf:<model>, ...
+        size: side in pixels to which images are resized, the encoder's own by default.
+        views: as in `Stored`.
+    """
+
+    reads_images: ClassVar[bool] = True
+
+    encoder: str = "efficientnet-lite0"
+    size: int | None = None
+    views: int = 1
+
+    def path(self, root: DataRoot) -> Path:
+        """The file of the features.
+
+        >>> Extracted("hf:facebook/dinov2-small", size=448).path(Path("photos"))
+        PosixPath('photos/hf-facebook-dinov2-small-448.h5')
+        """
+        name = re.sub(r"[^\w.+-]+", "-", self.encoder)
+        parts = [name, *([str(self.size)] if self.size else []), *([f"{self.views}-views"] if self.views > 1 else [])]
+        return need_directory("images", DataDirectory.of(root).path, "it holds the images") / f"{'-'.join(parts)}.h5"
+
+    def extract(self, root: DataRoot, images: Sequence[ImageRecord]) -> None:
+        """Extract what the store does not hold yet."""
+        path = self.path(root)
+        missing = self._missing(path, images) if path.exists() else list(images)
+        if not missing:
+            return
+        encoder, views = pretrained_encoder(self.encoder, size=self.size), image_views(missing, self.views)
+        if not path.exists():
+            extract_features(encoder, views, path, progress=True)
+            return
+        added = path.with_name(f"{path.stem}-added.h5")
+        store = extract_features(encoder, views, added, progress=True)
+        merge_stores([FeatureStore(path), store], path, FeatureStore(path).description)
+        added.unlink()
+
+    def describe(self, root: DataRoot) -> tuple[int | None, StoreDescription | None]:
+        """Size and origin of the features."""
+        store = FeatureStore(self.path(root))
+        return store.dim, store.description
+
+    def source(self, root: DataRoot, split: str, description: StoreDescription | None) -> ImageSource:
+        """The store of all splits."""
+        return FeatureStore(self.path(root), verify=DataDirectory.of(root).verify)
+
+    @staticmethod
+    def _missing(path: Path, images: Sequence[ImageRecord]) -> list[ImageRecord]:
+        store = FeatureStore(path)
+        return [image for image in images if image not in store]
+
+
+Images: TypeAlias = Conv | Stored | Frozen | Extracted
 
 
 class ImageReader:

@@ -25,7 +25,8 @@ from foveate.io import DataRoot
 from foveate.models.answering import AnyImageEncoder
 from foveate.ops.basis import GaussianBasis
 from foveate.registry import lookup
-from foveate.tasks.images import Conv, ImageLike, Images, to_pixels
+from foveate.tasks.familiarity import Familiarity, describe_distance, mean_features
+from foveate.tasks.images import Conv, Extracted, ImageLike, Images, ImageSource, encoder_input, stack_images, to_pixels
 from foveate.tasks.task import Batch, Example, Metrics, Model, Prediction, Predictor, SettingsType, Task
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class TaskSettings(ABC):
         tokenizer: how questions and captions become tokens, a row of `TOKENIZERS`: "foveate", or one that published
             checkpoints were trained with.
         limit: use only the first images of every split; None uses all.
+        split_seed: of splits that are drawn at random because the data has none; see `read_folder`.
     """
 
     content: ClassVar[Content]
@@ -105,6 +107,7 @@ class TaskSettings(ABC):
     ccs: Constraint = field(default_factory=Constraint)
     tokenizer: str = "foveate"
     limit: int | None = None
+    split_seed: int = 0
 
     def __post_init__(self) -> None:
         lookup("mechanism", self.mechanism, MECHANISMS)
@@ -134,6 +137,19 @@ class TaskSettings(ABC):
         """The tokens of a question or a caption."""
         return TOKENIZERS[self.tokenizer](text)
 
+    def image_source(self, root: DataRoot, split: str, description: StoreDescription | None) -> ImageSource:
+        """Where the images of a split come from; features that are to be extracted are extracted first."""
+        self.prepare_images(root)
+        return self.images.source(root, split, description)
+
+    def prepare_images(self, root: DataRoot) -> None:
+        """Extract the features that are not there yet, if the settings say so."""
+        if isinstance(self.images, Extracted):
+            source = lookup("dataset", self.dataset, DATASETS)
+            whole = source.splits[:1] if source.splits[0] == "all" else source.splits
+            found = [source.read(root, split, split_seed=self.split_seed).images for split in whole]
+            self.images.extract(root, list({image.id: image for images in found for image in images}.values()))
+
     def read(self, split: str, root: DataRoot) -> Dataset:
         """A split of the dataset, "train" being `train_split`; DataError if it has none of what the task needs.
 
@@ -143,7 +159,8 @@ class TaskSettings(ABC):
         """
         name = self.train_split if split == "train" else split
         source = lookup("dataset", self.dataset, DATASETS)
-        data = source.read(root, name, count=self.limit, need_images=self.images.reads_images)
+        reads = self.images.reads_images
+        data = source.read(root, name, count=self.limit, need_images=reads, split_seed=self.split_seed)
         if not getattr(data, self.content):
             raise DataError(
                 f"{self.dataset}: expected {self.content} in the split {name}, got none; check --data and the split"
@@ -169,10 +186,33 @@ class Inputs:
 
     @classmethod
     def from_data(
-        cls, settings: TaskSettings, root: DataRoot, sentences: Iterable[Sequence[str]], min_count: int = 1
+        cls, settings: TaskSettings, root: DataRoot, sentences: Iterable[Sequence[str]], min_count: int | None = 1
     ) -> Inputs:
-        """The tokens of the training sentences, and what the settings say about the features."""
-        return cls(Vocabulary.from_tokens(sentences, min_count), *settings.images.describe(root))
+        """The tokens of the training sentences, and what the settings say about the features.
+
+        Args:
+            settings, root: of the task.
+            sentences: the tokens of each.
+            min_count: of a token; None chooses it by the number of sentences.
+        """
+        settings.prepare_images(root)
+        several = list(sentences)
+        words = Vocabulary.from_tokens(several, choose_min_count(min_count, len(several)))
+        return cls(words, *settings.images.describe(root))
+
+    def grown_from(self, old: Inputs) -> Inputs:
+        """The inputs with the tokens of another run first, so that its weights stay valid for them.
+
+        Raises DataError if the features are not those of the other run.
+        """
+        own, theirs = (None if x.store is None else replace(x.store, source="") for x in (self, old))
+        if (self.image_dim, own) != (old.image_dim, theirs):
+            raise DataError(
+                f"start: expected features of {theirs.encoder if theirs else 'the encoder of the run'} as in the run, "
+                f"got {own.encoder if own else 'images'}; set encoder= or images= to those of the run"
+            )
+        new = tuple(word for word in self.words.words if word not in old.words)
+        return replace(self, words=Vocabulary(old.words.words + new))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], others: Sequence[str] = ()) -> Inputs:
@@ -299,6 +339,16 @@ class ImageTextTask(Task[SettingsType, Model, Example, Batch, Prediction]):
         """Tokens and the origin of the features."""
         return self.inputs.to_json()
 
+    def mean_image_features(self, model: Model, examples: Sequence[Any]) -> Tensor | None:
+        """The mean features (n, D) of the images of examples, as the model's encoder sees them."""
+        encoder: Any = model.image
+        images = stack_images([example.image for example in examples]).to(_device(model))
+        return mean_features(encoder(encoder_input(encoder, images))).cpu()
+
+    def grown_from(self, old: Self) -> Self:
+        """The task with the tokens of a run first, then its own."""
+        return replace(self, inputs=self.inputs.grown_from(old.inputs))
+
 
 @dataclass(frozen=True)
 class CaptionedTask(ImageTextTask[SettingsType, Model, Example, Batch, Prediction]):
@@ -316,12 +366,28 @@ ImageTask = TypeVar("ImageTask", bound=ImageTextTask[Any, Any, Any, Any, Any])
 
 @dataclass(frozen=True)
 class ImagePredictor(Predictor[ImageTask, Model]):
-    """A trained model that reads images in any form."""
+    """A trained model that reads images in any form.
+
+    Attributes:
+        familiarity: of the images it was trained on; None for runs that do not know.
+    """
+
+    familiarity: Familiarity | None = None
 
     @property
     def device(self) -> torch.device:
         """Device of the model."""
-        return next(iter(self.model.parameters()), torch.empty(0)).device
+        return _device(self.model)
+
+    def warnings(self, images: Tensor | ImageFeatures) -> list[str | None]:
+        """Per image that `read_images` returned, a warning if it is unlike the training images, or None."""
+        if self.familiarity is None:
+            return [None] * len(images if isinstance(images, Tensor) else images.values)
+        encoder: Any = self.model.image
+        with torch.no_grad():
+            features = mean_features(encoder(encoder_input(encoder, images))).cpu()
+        dataset = self.task.settings.dataset
+        return [describe_distance(distance, dataset) for distance in self.familiarity.distance(features).tolist()]
 
     def read_images(self, images: Sequence[ImageLike]) -> Tensor | ImageFeatures:
         """A batch of images: pixels, or features from the encoder that made the store, on the model's device.
@@ -342,6 +408,19 @@ class ImagePredictor(Predictor[ImageTask, Model]):
     def _feature_encoder(self) -> ImageEncoder | None:
         store = self.task.inputs.store
         return None if store is None else encoder_of(store).to(self.device)
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(iter(model.parameters()), torch.empty(0)).device
+
+
+def choose_min_count(given: int | None, examples: int) -> int:
+    """How often a token or an answer must occur to be known: more often in larger data, if it is not given.
+
+    >>> [choose_min_count(None, examples) for examples in (100, 1000, 5000, 40000)], choose_min_count(9, 100)
+    ([1, 2, 3, 5], 9)
+    """
+    return given if given is not None else 1 + sum(examples >= least for least in (1000, 5000, 10000, 20000))
 
 
 def pad_tokens(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -133,6 +133,17 @@ class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):
     def vocabulary(self) -> dict[str, Any]:
         """Everything learnt from the data besides the weights (tokens, answers, sizes), as JSON."""
 
+    def grown_from(self, old: Any) -> Task[SettingsType, Model, Example, Batch, Prediction]:
+        """The task for a training that starts from a run.
+
+        Its vocabulary begins with that of the run, for which the weights of the run stay valid; by default that is all.
+
+        Args:
+            old: the task with these settings and the vocabulary of the run, of the same class.
+        """
+        task: Task[SettingsType, Model, Example, Batch, Prediction] = old
+        return task
+
     @abstractmethod
     def build_model(self) -> Model:
         """The model with random weights, from the settings and the vocabulary alone."""
@@ -166,6 +177,15 @@ class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):
     @abstractmethod
     def metrics(self) -> Metrics[Prediction, Batch]:
         """New, empty metrics."""
+
+    def mean_image_features(self, model: Model, examples: Sequence[Example]) -> Tensor | None:
+        """The mean features (n, D) of the images of examples, to know which images are like them; None without images.
+
+        Args:
+            model: in evaluation mode; called without gradients.
+            examples: a few of a split.
+        """
+        return None
 
     def result_rows(self, prediction: Prediction, batch: Batch) -> list[dict[str, Any]] | None:
         """The predictions of a batch as rows of the evaluation server's result file; None if there is no such file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,12 +10,18 @@ from torch import nn
 from tqdm import tqdm
 
 from foveate.errors import DataError
+from foveate.io import DataRoot
 from foveate.tasks import AnyTask, Examples
+from foveate.tasks.familiarity import Familiarity
 from foveate.train.batches import evaluation_batches, move, read_batches, seed_everything
 from foveate.train.processes import broadcast_buffers, gather_states, make_accelerator
+from foveate.train.records import FAMILIARITY
+from foveate.train.weights import save_tensors
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+MOST_FAMILIAR = 1000  # examples per split that are read to know what images look like
 
 
 def evaluate(
@@ -67,3 +74,31 @@ def evaluate(
     for state in gather_states(accelerator, metrics.state()):
         merged.merge(state)
     return merged.compute()
+
+
+def save_familiarity(task: AnyTask, model: nn.Module, directory: Path, root: DataRoot) -> bool:
+    """Keep with a run what its training images look like to the model; False if the task has none, or too few.
+
+    Args:
+        task, model: of the run; the model is in evaluation mode.
+        directory: of the run.
+        root: directory of the data.
+    """
+    found = {}
+    for split in ("train", "val"):
+        examples = task.examples(split, root)
+        step = max(1, len(examples) // MOST_FAMILIAR)
+        several = [examples[n] for n in range(0, len(examples), step)]
+        with torch.no_grad():
+            parts = [task.mean_image_features(model, several[n : n + 64]) for n in range(0, len(several), 64)]
+        found[split] = [part for part in parts if part is not None]
+    if not found["train"] or not found["val"]:
+        return False
+    # Examples may repeat an image.
+    train, val = (torch.cat(found[split]).unique(dim=0) for split in ("train", "val"))
+    familiarity = Familiarity.fit(train, val)
+    if familiarity is not None:
+        save_tensors(
+            directory / FAMILIARITY, {n: t.half() if n == "directions" else t for n, t in familiarity.tensors().items()}
+        )
+    return familiarity is not None

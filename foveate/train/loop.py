@@ -20,7 +20,7 @@ from foveate.tasks import AnyTask, Examples, Loss
 from foveate.train.averaging import WeightAverage
 from foveate.train.batches import Plan, move, read_batches, seed_everything
 from foveate.train.config import Training, build_optimiser, scale_and_clip, set_rate
-from foveate.train.evaluation import evaluate
+from foveate.train.evaluation import evaluate, save_familiarity
 from foveate.train.processes import (
     LossModule,
     StopRequest,
@@ -34,6 +34,7 @@ from foveate.train.weights import (
     CHECKPOINT,
     WEIGHTS,
     load_checkpoint,
+    load_grown_weights,
     load_weights,
     named_tensors,
     save_checkpoint,
@@ -109,7 +110,11 @@ def fit(
                     progress=progress,
                 )
             )
-        return trainer.run(stop)
+        history = trainer.run(stop)
+        if accelerator.is_main_process:
+            load_weights(model, directory / WEIGHTS, task.obsolete_weights)
+            save_familiarity(task, model.eval(), directory, root)
+        return history
 
 
 def _first_model(task: AnyTask, seed: int, start: Path | None) -> tuple[nn.Module, int]:
@@ -119,7 +124,7 @@ def _first_model(task: AnyTask, seed: int, start: Path | None) -> tuple[nn.Modul
     if start is None:
         task.initialise(model)
         return model, 0
-    state = load_weights(model, start / WEIGHTS, task.obsolete_weights)
+    state = load_grown_weights(model, start / WEIGHTS, task.obsolete_weights)
     # Older runs do not store the steps with their weights, which are those of the best evaluation.
     best, steps = History.load(start, task.objective).best, state.get("steps")
     return model, steps if isinstance(steps, int) else best.step if best else 0
@@ -301,7 +306,7 @@ class _Trainer:
             return
         best = self.history.best
         if best is not None and best.step == self.step:
-            save_tensors(self.directory / WEIGHTS, named_tensors(self.model), {"steps": self.before + self.step})
+            self._save_weights()
         self.history.save(self.directory)
         self.log.write("evaluate", self.step, {"epoch": self.epoch, **metrics})
         objective = self.task.objective
@@ -324,10 +329,15 @@ class _Trainer:
         if self.accelerator.is_main_process:
             path, average = self.directory / CHECKPOINT, self._averaged()
             save_checkpoint(path, self.model, self.optimiser, self._position(), average)
+            if self.history.best is None:  # a run that is stopped before its first evaluation can be used
+                self._save_weights()
         self.saved_step, self.saved_at = self.step, time.monotonic()
 
     def _averaged(self) -> dict[str, Tensor] | None:
         return None if self.average is None else self.average.tensors
+
+    def _save_weights(self) -> None:
+        save_tensors(self.directory / WEIGHTS, named_tensors(self.model), {"steps": self.before + self.step})
 
     def _position(self) -> dict[str, int]:
         return {

@@ -157,16 +157,15 @@ def train_recipe(
     """Train a recipe and write the run to the directory `out`; see `fit`.
 
     If the recipe starts from a run, the vocabulary is that of the run, since its weights belong to these tokens and
-    answers.
+    answers, followed by what is new in the data.
     """
     from foveate.train.loop import fit  # loading a run needs no training loop
 
     kind = lookup("task", recipe.task, TASKS)
     start = None if recipe.start is None else run_directory(recipe.start)
-    if start is None:
-        task = kind.from_data(recipe.settings, root)
-    else:
-        task = kind.from_vocabulary(recipe.settings, read_vocabulary(start))
+    task = kind.from_data(recipe.settings, root)
+    if start is not None:
+        task = task.grown_from(kind.from_vocabulary(recipe.settings, read_vocabulary(start)))
     config = _config(recipe, out, resume=resume)
     return fit(task, recipe.training, out, config=config, root=root, start=start, resume=resume, progress=progress)
 

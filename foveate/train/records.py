@@ -24,7 +24,7 @@ from foveate.registry import optional
 
 SOURCE = "it is part of a run that foveate train writes"
 CONFIG, VOCABULARY, ENVIRONMENT, LOG = "config.json", "vocabulary.json", "environment.json", "log.jsonl"
-METRICS = "metrics.json"
+METRICS, FAMILIARITY = "metrics.json", "familiarity.safetensors"
 # A run may be extended, or read its data in another way, without becoming another run.
 CHANGEABLE = frozenset(
     f"config.json.{name}"

@@ -130,6 +130,40 @@ def load_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) 
     return state
 
 
+def load_grown_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) -> dict[str, Any]:
+    """Load weights into a model that knows more tokens or answers than the one of the file; see `load_weights`.
+
+    Where a tensor of the model has more rows, the first ones are loaded. The others stay as they are, except that
+    those of a bias become the mean of the first: what is new is as likely as the rest.
+    """
+    own, found = named_tensors(module), read_header(path)
+    grown = {n for n, t in own.items() if n in found and _has_more_rows(tuple(t.shape), found[n].shape)}
+    if not grown:
+        return load_weights(module, path, obsolete)
+    tensors, state = load_tensors(path)
+    kept = {name: tensor for name, tensor in tensors.items() if name not in obsolete}
+    wrong = sorted(n for n in kept.keys() | own.keys() if n not in grown and not _same_shape(kept.get(n), own.get(n)))
+    if wrong:
+        raise DataError(
+            f"load: expected the tensors of the model in {path}, got another {wrong[0]!r}; the weights belong to "
+            "another model"
+        )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if name in grown and tensor.ndim == 1:
+                tensor.fill_(float(kept[name].mean()))
+            tensor[: len(kept[name])].copy_(kept[name]) if name in grown else tensor.copy_(kept[name])
+    return state
+
+
+def _has_more_rows(own: tuple[int, ...], found: tuple[int, ...]) -> bool:
+    return len(own) == len(found) > 0 and own[0] > found[0] and own[1:] == found[1:]
+
+
+def _same_shape(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is not None and b is not None and a.shape == b.shape
+
+
 def save_checkpoint(
     path: Path,
     model: nn.Module,

@@ -244,7 +244,7 @@ class Counting(Task[CountingSettings, Pool, Any, CountBatch, Tensor]):
 
     def build_model(self) -> Pool:
         chosen = self.settings
-        return Pool(chosen.images.encoder(None), mechanism(chosen.mechanism), chosen.most)
+        return Pool(chosen.images.build_encoder(None), mechanism(chosen.mechanism), chosen.most)
 
     def examples(self, split: str, root: Path | None) -> CountExamples:
         chosen = self.settings

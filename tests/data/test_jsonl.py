@@ -68,7 +68,7 @@ def test_images_beside_the_file(tmp_path):
     [
         ("{", r"read_folder: expected a JSON object in line 2 of .*train.jsonl, got .*; correct the line"),
         ("[1]", r"expected a JSON object in line 2 of .*train.jsonl, got \[1\]"),
-        ({"caption": "x"}, r"expected 'image' \(str\) in every record of .*train.jsonl, got none in"),
+        ({"caption": "x"}, r"expected 'image' \(str\) in line 2 of .*train.jsonl, got none in"),
         (
             {"image": "owl.jpg"},
             r"expected the image 'owl.jpg' of line 2 of .*train.jsonl in .*images or .*, got no file",

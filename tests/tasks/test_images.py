@@ -87,10 +87,10 @@ def test_images_in_any_form_are_the_same_pixels(tmp_path: Path) -> None:
 
 def test_features_need_their_size() -> None:
     for images in (Stored(), Frozen()):
-        assert images.encoder(7).dim == 7
+        assert images.build_encoder(7).dim == 7
         message = r"images: expected the size of the features in vocabulary\.json, got none; train the run again"
         with pytest.raises(DataError, match=message):
-            images.encoder(None)
+            images.build_encoder(None)
 
 
 def test_images_without_captions_or_files_are_skipped(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_images_without_captions_or_files_are_skipped(tmp_path: Path) -> None:
 def test_computed_images_are_cached_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     records = [ImageRecord(n, lambda n=n: drawn.append(n) or image()) for n in range(3)]
-    preprocess = Conv((8, 8), size=16).encoder(None).preprocess
+    preprocess = Conv((8, 8), size=16).build_encoder(None).preprocess
     reader = ImageReader(preprocess)
     for record in (*records, *records):
         reader(record)

@@ -98,7 +98,7 @@ def test_the_training_split_and_the_limit_are_used() -> None:
 def test_word_vectors_are_copied_or_left(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text("a 1 2 3\ndog 4 5 6\n")
-    settings, image = VQASettings(), Conv((8, 8)).encoder(None)
+    settings, image = VQASettings(), Conv((8, 8)).build_encoder(None)
     text = TextEncoder(len(INPUTS.words), word_dim=3, hidden=4)
     before = text.words.weight.detach().clone()
     INPUTS.initialise(settings, image, text, None)

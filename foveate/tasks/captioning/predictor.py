@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +29,7 @@ class GeneratedCaption:
         attention: of batch size one with one query per word: `attention.map(H, W)[0, t]` is where the model looked for
             word t.
         best: all captions the search ended with and their log-probabilities; the first one is `text`.
+        warning: if the image is unlike those that the run was trained on.
     """
 
     text: str
@@ -36,6 +37,7 @@ class GeneratedCaption:
     log_probability: float
     attention: Attended
     best: tuple[tuple[str, float], ...]
+    warning: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class CaptionPredictor(ImagePredictor["Captioning", Captioner]):
             batch = self.read_images(images[start : start + batch_size])
             with torch.no_grad():
                 decoded, captioned = self.task.write(self.model, batch, **search)
-            found += [self._describe(decoded, captioned, row) for row in range(len(decoded.words))]
+            warnings = self.warnings(batch)
+            found += [replace(self._describe(decoded, captioned, n), warning=w) for n, w in enumerate(warnings)]
         return found
 
     def sample(

@@ -33,7 +33,7 @@ def draw_captions(
             found = predictor.caption(image.pixels())
             if found.words and found.attention.grid is not None:
                 title = f"{name}: {found.text}"
-                figure = strip(image.pixels(), found.words, found.attention)
+                figure = strip(image.pixels(), found.words, found.attention, original=True)
                 yield DrawnExample(title, f"human captions: {humans}", title, figure)
 
 

@@ -17,7 +17,8 @@ class CaptioningSettings(TaskSettings):
     Attributes:
         model: a row of `MODELS` that writes captions, with its sizes.
         word_dim: size of a word vector.
-        min_count: a word must occur at least this often in the training captions to be known.
+        min_count: a word must occur at least this often in the training captions to be known; None chooses
+            it by the number of captions.
         max_words: captions are truncated to this many words, and generated captions have at most as many.
         beams, length_penalty, no_repeat: of the search, see `beam_search`.
         label_smoothing: of the cross-entropy, see `word_cross_entropy`.
@@ -40,7 +41,7 @@ class CaptioningSettings(TaskSettings):
 
     model: CaptioningModelSettings = field(default_factory=LSTMCaptionerSettings)
     word_dim: int = 256
-    min_count: int = 5
+    min_count: int | None = 5
     max_words: int = 20
     beams: int = 3
     length_penalty: float = 0.0

@@ -92,7 +92,7 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
     def build_model(self) -> Captioner:
         """The network of the settings."""
         chosen = self.settings
-        encoder = chosen.images.encoder(self.inputs.image_dim)
+        encoder = chosen.images.build_encoder(self.inputs.image_dim)
         return chosen.model.build(len(self.inputs.words), chosen.word_dim, encoder, chosen.attention())
 
     def initialise(self, model: Captioner) -> None:
@@ -101,7 +101,7 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
 
     def examples(self, split: str, root: DataRoot) -> CaptionExamples:
         """The images of a split with their captions."""
-        source = self.settings.images.source(root, split, self.inputs.store)
+        source = self.settings.image_source(root, split, self.inputs.store)
         settings, rated = self.settings, split == "train" and self.settings.self_critical > 0
         return CaptionExamples(settings.read(split, root), source, views=settings.views(split), rated=rated)
 

@@ -70,7 +70,8 @@ class MatchingSettings(TaskSettings):
         word_dim: size of a word vector.
         words: source of the word vectors: "glove" or a text file; None starts at random.
         word_std: standard deviation of word vectors that start at random.
-        min_count: a word must occur at least this often in the training captions to be known.
+        min_count: a word must occur at least this often in the training captions to be known; None chooses
+            it by the number of captions.
         max_words: captions are truncated to this many words.
         word_dropout: in training, each word is replaced by the unknown token with this probability.
         captions_per_example: in training, this many captions form an example with their image, so that it is encoded
@@ -101,7 +102,7 @@ class MatchingSettings(TaskSettings):
     word_dim: int = 300
     words: str | None = None
     word_std: float = 1.0
-    min_count: int = 4
+    min_count: int | None = 4
     max_words: int = 50
     word_dropout: float = 0.0
     captions_per_example: int = 1
@@ -113,13 +114,15 @@ class MatchingSettings(TaskSettings):
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
         if self.word_dropout > 1:
             raise ValueError(f"matching: expected word_dropout <= 1, got {self.word_dropout:g}; pass a probability")
-        for name in ("max_words", "captions_per_example", "folds", "min_count"):
+        for name in ("max_words", "captions_per_example", "folds"):
             check_number("matching", name, getattr(self, name), least=1, advice="use at least one")
         if self.ccs.weight and self.model.reads_states:
             raise ValueError(
                 f"matching: expected ccs=0 for text=minilm, got {self.ccs.weight:g}; CCS reads sentences with swapped "
                 "words, whose states would have to be computed in every step: use text=gru"
             )
+        if self.min_count is not None:
+            check_number("matching", "min_count", self.min_count, least=1, advice="use at least one")
         if self.model.cross_attention:
             self._check_mechanism()
         elif self.ccr.weight or self.ccs.weight:

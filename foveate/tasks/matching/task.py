@@ -59,7 +59,7 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
     def build_model(self) -> MatchingModel:
         """The network of the settings."""
         chosen = self.settings
-        encoder = chosen.images.encoder(self.inputs.image_dim)
+        encoder = chosen.images.build_encoder(self.inputs.image_dim)
         return chosen.model.build(len(self.inputs.words), chosen.word_dim, encoder, chosen.attention())
 
     def initialise(self, model: MatchingModel) -> None:
@@ -72,7 +72,7 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
     def examples(self, split: str, root: DataRoot) -> CaptionPairs:
         """The images of a split with their captions; except for training, every image once with all of them."""
         settings = self.settings
-        source = settings.images.source(root, split, self.inputs.store)
+        source = settings.image_source(root, split, self.inputs.store)
         each = settings.captions_per_example if split == "train" else None
         data = settings.read(split, root)
         if settings.model.reads_states:

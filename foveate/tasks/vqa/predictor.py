@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -30,6 +30,9 @@ class Answer:
         attention: over the image, of batch size one; `attention.map(H, W)[0]` is where the model looked.
         words: the tokens of the question, each with its attention weight.
         unknown: words of the question that the model does not know.
+        scores_are: "independent" if each answer has a score of its own (sigmoid), so that several can be near 1 and
+            they do not add up; "shares" if the scores of all answers add up to 1 (softmax).
+        warning: if the image is unlike those that the run was trained on.
     """
 
     text: str
@@ -38,6 +41,8 @@ class Answer:
     attention: Attended
     words: tuple[tuple[str, float], ...]
     unknown: tuple[str, ...]
+    scores_are: Literal["independent", "shares"] = "shares"
+    warning: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,15 +86,22 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
         batch = VQABatch(self.read_images(images), None, tokens, mask, torch.zeros(0), [])
         with torch.no_grad():
             answered = task.run(self.model, batch)
-        return (self._describe(answered, row, question, top) for row, question in enumerate(questions))
+        warnings = self.warnings(batch.images)
+        return (
+            replace(self._describe(answered, row, question, top), warning=warnings[row])
+            for row, question in enumerate(questions)
+        )
 
     def _describe(self, answered: Answered, row: int, question: str, top: int) -> Answer:
         task, words = self.task, self.task.settings.tokenize(question)
         scores = answered.scores[row].float()
-        confidence = scores.sigmoid() if task.settings.loss == "bce" else scores.softmax(-1)
+        independent = task.settings.loss == "bce"
+        confidence = scores.sigmoid() if independent else scores.softmax(-1)
         values, places = confidence.topk(min(top, len(task.answers)))
         best = tuple((task.answers.answers[i], v) for i, v in zip(places.tolist(), values.tolist(), strict=True))
         read = words[: task.settings.max_tokens]
         weights = answered.question[-1].weights[row, : len(read)].tolist()
         attended = answered.image[-1][row]
-        return Answer(*best[0], best, attended, tuple(zip(read, weights, strict=True)), task.inputs.unknown(words))
+        shares: Literal["independent", "shares"] = "independent" if independent else "shares"
+        pairs = tuple(zip(read, weights, strict=True))
+        return Answer(*best[0], best, attended, pairs, task.inputs.unknown(words), shares)

@@ -26,7 +26,8 @@ class VQASettings(TaskSettings):
         word_dim: size of a word vector.
         words: source of the word vectors: "glove" or a text file; None starts at random.
         max_tokens: questions are truncated to this many tokens.
-        min_count: an answer must be the agreed one of at least this many training questions.
+        min_count: an answer must be the agreed one of at least this many training questions; None chooses it by
+            their number.
         max_answers: keep only the most frequent answers; None keeps all.
         group: an example is an image with all its questions, so that it is encoded once; otherwise one question.
         rule: how answers are counted, "official" or "lenient".
@@ -49,7 +50,7 @@ class VQASettings(TaskSettings):
     word_dim: int = 300
     words: str | None = None
     max_tokens: int = 14
-    min_count: int = 9
+    min_count: int | None = 9
     max_answers: int | None = None
     group: bool = False
     rule: Rule = "official"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -20,7 +20,7 @@ from foveate.models import Answered, AnsweringModel
 from foveate.ops.density import Density
 from foveate.ops.resample import resample_map
 from foveate.tasks.images import encoder_input
-from foveate.tasks.inputs import CombinedMetrics, ImageTextTask, Inputs
+from foveate.tasks.inputs import CombinedMetrics, ImageTextTask, Inputs, choose_min_count
 from foveate.tasks.presentation import Demo, Page, Presentation
 from foveate.tasks.task import Loss
 from foveate.tasks.vqa.constraints import answer_resourcing, answer_swapping
@@ -96,7 +96,7 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         """The task with the tokens and answers of the training split."""
         questions = settings.read("train", root).questions
         inputs = Inputs.from_data(settings, root, (settings.tokenize(question.text) for question in questions))
-        answers = AnswerVocabulary.from_questions(questions, settings.min_count)
+        answers = AnswerVocabulary.from_questions(questions, choose_min_count(settings.min_count, len(questions)))
         return cls(settings, inputs, AnswerVocabulary(answers.answers[: settings.max_answers]))
 
     @classmethod
@@ -110,10 +110,16 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         """Tokens, answers and the origin of the features."""
         return self.inputs.to_json() | {"answers": self.answers.to_json()}
 
+    def grown_from(self, old: VQA) -> VQA:
+        """The task with the tokens and answers of a run first, then its own."""
+        new = tuple(answer for answer in self.answers.answers if answer not in old.answers)
+        answers = AnswerVocabulary(old.answers.answers + new)
+        return replace(self, inputs=self.inputs.grown_from(old.inputs), answers=answers)
+
     def build_model(self) -> AnsweringModel:
         """The network of the settings."""
         chosen = self.settings
-        encoder = chosen.images.encoder(self.inputs.image_dim)
+        encoder = chosen.images.build_encoder(self.inputs.image_dim)
         vocabulary, answers = len(self.inputs.words), len(self.answers)
         return chosen.model.build(vocabulary, chosen.word_dim, encoder, chosen.attention(), answers=answers)
 
@@ -124,7 +130,7 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
     def examples(self, split: str, root: DataRoot) -> QuestionExamples:
         """The questions of a split with their images, and where to look if that is needed."""
         settings = self.settings
-        source = settings.images.source(root, split, self.inputs.store)
+        source = settings.image_source(root, split, self.inputs.store)
         map_size = settings.map_size if split != "train" or settings.guidance else None
         data, views = settings.read(split, root), settings.views(split)
         return QuestionExamples(data, source, group=settings.group, map_size=map_size, views=views)

@@ -37,16 +37,16 @@ def test_model_settings_reach_the_model() -> None:
     assert bfan.over_locations.focus.__name__ == "focus_equal"
     assert (bfan.over_locations.attend.name, bfan.over_words.attend.name) == ("softmax", "sparsemax")
     sides = {
-        kind: SCANSettings(hidden=8, bidirectional=kind).build(9, 4, Conv((8, 8, 8, 8)).encoder(None), attend)
+        kind: SCANSettings(hidden=8, bidirectional=kind).build(9, 4, Conv((8, 8, 8, 8)).build_encoder(None), attend)
         for kind in ("average", "concatenate")
     }
     assert {kind: model.text.hidden for kind, model in sides.items()} == {"average": 8, "concatenate": 4}
     assert {model.text.dim for model in sides.values()} == {8}
     bfan = BFANSettings(hidden=8, bidirectional="concatenate", dropout=0.3)
-    matcher = bfan.build(9, 4, Conv((8,)).encoder(None), attend)
+    matcher = bfan.build(9, 4, Conv((8,)).build_encoder(None), attend)
     assert (matcher.text.dim, matcher.dropout.p) == (8, 0.3)
     dan = MatchingDANSettings(hidden=8, reasoning_steps=3, word_mechanism="sparsemax").build(
-        9, 4, Conv((8,)).encoder(None), attend
+        9, 4, Conv((8,)).build_encoder(None), attend
     )
     assert len(dan.looks) == 3
     assert dan.reads[0].attend.name == "sparsemax"
