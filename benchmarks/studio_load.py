@@ -3,7 +3,7 @@
     python benchmarks/studio_load.py [--clients 12] [--hostile 4] [--seconds 120] [--save]
 
 First a single client, for the time of an answer; then all at once. An honest client picks an example, which asks its
-first question, and has the maps drawn, as the page does; every fifth visit uploads a small image in between. A hostile
+first question and draws the maps, and turns an option; every fifth visit uploads a small image before. A hostile
 client sends, in turn, requests of another origin, for another host, to gradio's upload, of 15 MB and of 20 MB, broken
 images, broken JSON, and events that do not exist. Each of its requests must be answered by an error of the client, by
 "busy", or, for broken images, by a sentence. Needs the extra `studio`.
@@ -58,19 +58,19 @@ class Client:
         self.parts = {part["props"].get("elem_id"): part["id"] for part in self.config["components"]}
 
     def visit(self, example: int) -> None:
-        """Pick an example, which asks its first question, and have the maps drawn."""
-        picked = self.event("ask-examples", "select")
-        question = self.run(picked, [], {"pick": str(example % 8)})[3]
-        asked, drawn = self._after(picked), self._after(self._after(picked))
+        """Pick an example, which asks its first question and draws the maps; then turn an option."""
+        picked, cards = self.event("ask-examples", "select"), self.parts["ask-cards"]
+        value = self._value(cards)
         if example % 5 == 4:
-            self.run(self.event("ask-drop", "upload"), [], {"address": data_url(png(example))})
+            self.run(self.event("ask-examples", "upload"), [None, value], {"address": data_url(png(example))})
         start = time.perf_counter()
-        answer = self.run(asked, ["scenes-vqa", None, question])
+        answer = self.run(picked, [None, value], {"pick": str(example % 8)})
         self.times.answers.append(time.perf_counter() - start)
-        if "fv-answer" not in answer[1]:
-            raise RuntimeError(f"no answer: {answer[1][:200]}")
+        if "fv-answer" not in answer[5] or "fv-panel" not in answer[6]:
+            raise RuntimeError(f"no answer: {answer[5][:200]}")
         start = time.perf_counter()
-        panels = self.run(drawn, [self._value(part) for part in drawn["inputs"]])
+        turned = json.dumps({**json.loads(value), "knobs": {"smoothness": 0.05 * (example % 20)}})
+        panels = self.run(self.event("ask-cards", "change"), [None, turned])
         self.times.maps.append(time.perf_counter() - start)
         if "fv-panel" not in panels[0]:
             raise RuntimeError(f"no maps: {panels[0][:200]}")
@@ -98,9 +98,6 @@ class Client:
                     return message["output"]["data"]
         raise RuntimeError("the stream ended without a result")
 
-    def _after(self, event: dict) -> dict:
-        return next(e for e in self.config["dependencies"] if e["trigger_after"] == event["id"])
-
     def _value(self, number: int) -> object:
         part = next(part for part in self.config["components"] if part["id"] == number)
         return part["props"].get("value")
@@ -115,7 +112,7 @@ class Attacker:
 
     def __init__(self, address: str, times: Times) -> None:
         self.host, self.times, self.client = urllib.parse.urlsplit(address).netloc, times, Client(address, times)
-        self.upload = self.client.event("ask-drop", "upload")
+        self.upload = self.client.event("ask-examples", "upload")
         event = json.dumps({"data": [], "fn_index": self.upload["id"], "session_hash": "x"}).encode()
         form = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n%s\r\n--b--' % bytes(
             9_500_000
@@ -169,8 +166,9 @@ class Attacker:
     def broken_image(self) -> int:
         """422 if the page shows a sentence, 200 if it takes the image."""
         cut = png(1)[: len(png(1)) // 2]
-        shown = self.client.run(self.upload, [], {"address": data_url(cut)})
-        return 422 if "cannot be decoded" in shown[3] and "BytesIO" not in shown[3] else 200
+        value = self.client._value(self.client.parts["ask-cards"])
+        said = str(self.client.run(self.upload, [None, value], {"address": data_url(cut)})[1])
+        return 422 if "cannot be decoded" in said and "BytesIO" not in said else 200
 
 
 def png(seed: int) -> bytes:

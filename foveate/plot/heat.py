@@ -85,10 +85,10 @@ def summarise(one: Attended, truth: Tensor | None = None) -> str:
     """
     if one.grid is None:
         return f"{int((one.weights > 0).sum())} of {one.weights.shape[-1]} regions"
-    parts = [f"{'length' if len(one.grid) == 1 else 'area'} {100 * _area(one):.0f} %"]
+    parts = [f"{'length' if len(one.grid) == 1 else 'area'} {100 * fraction_of_image(one):.0f} %"]
     if isinstance(one.density, Mixture):
         parts.append(f"K {int(one.density.components_used)}")
-        background = _background(one.density)
+        background = background_weight(one.density)
         if background >= 0.005:  # below that it would be shown as 0 %
             parts.append(f"background {100 * background:.0f} %")
     if truth is not None and len(one.grid) == 2:
@@ -105,7 +105,7 @@ def has_bounded_support(density: Density) -> bool:
     False
     """
     if isinstance(density, Mixture):
-        return isinstance(density.components, CompactDensity) and _background(density) == 0
+        return isinstance(density.components, CompactDensity) and background_weight(density) == 0
     return isinstance(density, CompactDensity)
 
 
@@ -114,7 +114,8 @@ def has_several_components(density: Density) -> bool:
     return isinstance(density, Mixture) and bool(density.components_used > 1)
 
 
-def _area(one: Attended) -> float:
+def fraction_of_image(one: Attended) -> float:
+    """The fraction of the image, or of the line, with non-zero attention."""
     if not bool(one.weights.sum() > 0):
         return 0.0
     if one.density is not None:
@@ -123,6 +124,6 @@ def _area(one: Attended) -> float:
     return float((counted > 0).float().mean())
 
 
-def _background(density: Mixture) -> float:
+def background_weight(density: Mixture) -> float:
     """The weight of the background of a single mixture."""
     return 0.0 if density.background is None else float(density.background.max())

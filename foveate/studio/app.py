@@ -18,9 +18,9 @@ from typing import Any
 from foveate.errors import DataError
 from foveate.registry import load_target, optional
 from foveate.studio import PAGES, RunCatalogue
+from foveate.studio.assets import read_asset, script
 from foveate.studio.gate import ALL_INTERFACES, guard
 from foveate.studio.limits import MAX_FILE
-from foveate.studio.widgets import CSS
 
 TITLE = "foveate studio"
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "DejaVu Sans", "sans-serif")
@@ -43,14 +43,19 @@ def make_studio(runs: Path, *, verify: bool = True) -> Any:
     gr = load_gradio()
     catalogue = RunCatalogue(runs, verify=verify)
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 600), fill_width=True) as studio:
-        gr.HTML(f"<h1>{TITLE}</h1>")
-        with gr.Tabs():
-            for name, page in PAGES.items():
-                with gr.Tab(name):
-                    gr.HTML(f'<p class="fv-note">{page.about}</p>')
-                    load_target(page.target)(gr, catalogue)
+        gr.HTML(header_html())
+        for name, page in PAGES.items():
+            with gr.Column(elem_id=f"page-{name.lower()}", elem_classes="fv-page"):
+                gr.HTML(f'<p class="fv-about">{page.about}</p>')
+                load_target(page.target)(gr, catalogue)
     studio.state_session_capacity = SESSIONS
     return studio.queue(max_size=QUEUE, default_concurrency_limit=AT_ONCE, api_open=False)
+
+
+def header_html() -> str:
+    """The title and the links to the pages; `static/shell.js` shows the page that the address names."""
+    links = "".join(f'<a href="#{name.lower()}">{name}</a>' for name in PAGES)
+    return f'<header class="fv-head"><h1>{TITLE}</h1><nav class="fv-nav" aria-label="pages">{links}</nav></header>'
 
 
 def make_app(runs: Path, *, verify: bool = True) -> Any:
@@ -69,8 +74,9 @@ def make_app(runs: Path, *, verify: bool = True) -> Any:
         max_file_size=MAX_FILE,
         ssr_mode=False,
         enable_monitoring=False,
-        theme=gr.themes.Default(font=FONTS, font_mono=CODE_FONTS),
-        css=CSS,
+        theme=gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=FONTS, font_mono=CODE_FONTS),
+        css=read_asset("studio.css"),
+        head=f"<script>{script('shell', pages=[name.lower() for name in PAGES])}</script>",
     )
 
 

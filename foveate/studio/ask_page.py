@@ -10,187 +10,250 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from foveate.attention import MECHANISMS
+from foveate.data.samples import Question
 from foveate.errors import DataError, FoveateError
 from foveate.plot.canvas import heat_colours
 from foveate.studio import picker, widgets
 from foveate.studio.attention_maps import attend, scores_of
+from foveate.studio.cards import Choice, build_cards
 from foveate.studio.catalogue import RunCatalogue
+from foveate.studio.code import ask_code
 from foveate.studio.limits import read_question, read_upload
-from foveate.studio.panels import ELLIPSES_NOTE, draw_panels
+from foveate.studio.panels import draw_panels, on_paper
+from foveate.studio.picker import ChosenImage, choose_example
+from foveate.studio.share import IMAGE_NOTE, build_restore, choice_fields, read_choice, share_html
 from foveate.tasks.vqa.predictor import Answer
 
 TASK = "vqa"
+FIRST = "3"  # the example that the page opens with
 QUESTIONS = 5  # suggested per example
-SHOWN = ("softmax", "sparsemax", "tvmax", "continuous-softmax", "continuous-sparsemax", "multimodal")
+SHOWN = ("softmax", "tvmax", "multimodal")
+OWN_QUESTIONS = ("What is this?", "What colour is it?", "How many are there?")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AskView:
     """What one visitor sees.
 
     Attributes:
-        pixels: the image.
-        example: its number among the examples, None for an uploaded image.
-        scores, grid: of the run's attention for the last question, None before the first.
-        truth: the region that must be attended to, if it is known.
+        image: that was chosen.
+        run: that answers.
+        question: that was asked.
+        answer: of the run, None if the question could not be asked.
+        scores, grid: of the run's attention.
+        known: the question of the examples with its true answer and region, None if the truth is not known.
     """
 
-    pixels: np.ndarray | None = None
-    example: int | None = None
+    image: ChosenImage
+    run: str
+    question: str
+    answer: Answer | None = None
     scores: Tensor | None = None
     grid: tuple[int, int] | None = None
-    truth: np.ndarray | None = None
+    known: Question | None = None
 
 
-def pick_example(pick: Any) -> tuple[AskView, str, str, str]:
-    """An example that was picked: the new view, the image, its questions as buttons, and the first of them."""
-    number, pixels = picker.example_number(pick), picker.example_pixels(pick)
-    own = picker.examples().questions_of(picker.examples().images[number].id)
-    texts = list(dict.fromkeys(question.text for question in own))[:QUESTIONS]
-    return AskView(pixels, number), widgets.chosen_image(pixels), widgets.chips(texts), texts[0]
-
-
-def take_upload(address: Any) -> tuple[AskView, str]:
-    """An uploaded image: the new view, and the image."""
-    pixels = read_upload(address)
-    return AskView(pixels), widgets.chosen_image(pixels)
-
-
-def ask(catalogue: RunCatalogue, run: str, view: AskView, question: Any) -> tuple[AskView, str]:
-    """Answer a question: the new view, and the answer as HTML.
-
-    Raises DataError if there is no image, or if the question is empty or too long.
-    """
+def ask(catalogue: RunCatalogue, run: str, image: ChosenImage, question: Any) -> AskView:
+    """Answer a question; raises DataError if it is empty or too long, UnknownName for a run that is not offered."""
     text = read_question(question)
-    if view.pixels is None:
-        raise DataError("ask: expected an image, got none; pick an example or choose a file")
-    answer = catalogue.predictor(run).answer(view.pixels, text)
-    attention = catalogue.scorer(run).answer(view.pixels, text).attention
+    answer = catalogue.predictor(run).answer(image.pixels, text)
+    attention = catalogue.scorer(run).answer(image.pixels, text).attention
     if not isinstance(attention.grid, tuple):
         raise DataError("ask: expected attention over a grid, got regions; choose another run")
-    answered = replace(view, scores=scores_of(attention), grid=attention.grid, truth=_truth(view, text))
-    return answered, answer_html(answer)
+    known = next((one for one in questions_of(image) if one.text == text), None)
+    return AskView(image, run, text, answer, scores_of(attention), attention.grid, known)
 
 
-def maps(view: AskView, names: Sequence[str], knobs: Sequence[float]) -> str:
-    """The maps of several mechanisms on the scores of the last answer; empty before the first."""
+def ask_first(catalogue: RunCatalogue, image: ChosenImage, run: str | None = None) -> AskView:
+    """Ask the first suggested question, by the given run if it suits the image, otherwise by the first that does."""
+    if run is None or catalogue.domain(run) != image.domain:
+        run = catalogue.first_run(TASK, image.domain)
+    return ask(catalogue, str(run), image, suggestions_for(image)[0])
+
+
+def questions_of(image: ChosenImage) -> Sequence[Question]:
+    """The questions of an example of Scenes; none for any other image."""
+    data = picker.examples()
+    is_known = image.example is not None and image.example < len(data.images)
+    return data.questions_of(data.images[image.example].id) if is_known and image.example is not None else ()
+
+
+def suggestions_for(image: ChosenImage) -> list[str]:
+    """Questions to ask about an image."""
+    own = list(dict.fromkeys(question.text for question in questions_of(image)))
+    return own[:QUESTIONS] or list(OWN_QUESTIONS)
+
+
+def maps(view: AskView, choice: Choice) -> str:
+    """The maps of several mechanisms on the scores of the answer; empty without one."""
     if view.scores is None or view.grid is None:
         return ""
-    if not names:
-        return widgets.error_html("choose at least one mechanism")
-    attended = attend(view.scores, view.grid, names, widgets.knob_values(knobs))
-    return draw_panels(view.pixels, attended, view.truth, ELLIPSES_NOTE)
+    if not choice.names:
+        return widgets.error_html("Choose at least one mechanism below.")
+    attended = attend(view.scores, view.grid, choice.names, choice.knobs)
+    return draw_panels(view.image.pixels, attended, _truth(view))
 
 
-def answer_html(found: Answer) -> str:
-    """The answers with bars, the words on the colour of their attention, and the words outside the vocabulary."""
+def answer_html(view: AskView, domain: str) -> str:
+    """The answer beside the true one, the confidence of the best answers, and the words that the model attended to.
+
+    Args:
+        view: with an answer.
+        domain: what the run was trained on.
+    """
+    found = view.answer
+    if found is None:
+        return ""
+    truth = None if view.known is None else view.known.answer
+    colour = "" if truth is None else " fv-right" if truth == found.text else " fv-wrong"
+    sign = "" if truth is None else " ✓" if truth == found.text else " ✗"
+    verdict = _said("The model answers", found.text + sign, colour) + (
+        "" if truth is None else _said("True answer", truth)
+    )
     bars = "".join(
-        f'<div class="fv-bar"><b>{escape(text)}</b><i style="width:{100 * value:.1f}%"></i>{100 * value:.1f} %</div>'
-        for text, value in found.best
+        f'<div class="fv-bar"><b>{escape(text)}</b><i style="width:{100 * value:.1f}%"></i>'
+        f"<span>{100 * value:.1f} %</span></div>"
+        for text, value in found.best[:4]
     )
     most = max([weight for _, weight in found.words] + [1e-9])
-    words = "".join(f'<span style="background:{_shade(w / most)}">{escape(word)}</span>' for word, w in found.words)
-    unknown = f"Not in the vocabulary: {escape(', '.join(found.unknown))}." if found.unknown else ""
-    return (
-        f'<p class="fv-answer">{escape(found.text)}</p><div class="fv-bars">{bars}</div>'
-        f'<p class="fv-words">{words}</p><p class="fv-note">{unknown}</p>'
+    words = "".join(
+        f'<span style="background:{on_paper(heat_colours()(0.6 * weight / most))}">{escape(word)}</span>'
+        for word, weight in found.words
     )
+    return (
+        f'<div class="fv-verdict">{verdict}</div>{_warnings(view, found, domain)}'
+        f'<div class="fv-bars"><p class="fv-label">Confidence of the model</p>{bars}</div>'
+        f'<div class="fv-words"><p class="fv-label">Words it read, darker for more attention</p>{words}</div>'
+    )
+
+
+def share(catalogue: RunCatalogue, view: AskView, choice: Choice) -> str:
+    """The bar that shares the view."""
+    link = {"example": view.image.mark, "question": view.question, "run": view.run, **choice_fields(choice)}
+    code = ask_code(view.image, view.question, catalogue.code_name(view.run), choice)
+    return share_html(link, code, note=IMAGE_NOTE if view.image.example is None else "")
+
+
+def _said(label: str, text: str, kind: str = "") -> str:
+    return f'<div><p class="fv-label">{label}</p><p class="fv-answer{kind}">{escape(text)}</p></div>'
+
+
+def _warnings(view: AskView, found: Answer, domain: str) -> str:
+    said = []
+    if view.image.domain != domain:
+        said.append(f"{view.run} was trained on {domain}, not on {view.image.domain}: do not trust this answer.")
+    if found.unknown:
+        said.append(f"Not in the vocabulary: {', '.join(found.unknown)}.")
+    return "".join(f'<p class="fv-note">{escape(sentence)}</p>' for sentence in said)
+
+
+def _truth(view: AskView) -> np.ndarray | None:
+    """The true region of the question, if it is known."""
+    return None if view.known is None or view.known.region is None else view.known.region()
 
 
 @dataclass(frozen=True)
 class AskComponents:
-    """The components of the page."""
+    """The components of the page, in the order in which a view fills them."""
 
     view: Any
-    picker: picker.Picker
-    run: Any
+    strip: Any
+    image: Any
     suggestions: Any
     question: Any
-    button: Any
     answer: Any
-    names: Any
-    knobs: list[Any]
-    panels: Any
+    maps: Any
+    share: Any
+    run: Any
+
+    def all(self) -> list[Any]:
+        """As the outputs of an event."""
+        return list(vars(self).values())
 
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:
-    """Create the components of the page and connect their events."""
-    parts = _lay_out(gr, list(catalogue.runs(TASK)))
-    _connect_upload(gr, parts)
-    _connect_question(gr, catalogue, parts)
+    """Create the components of the page and connect their events; the page opens with a finished example."""
+    first, choice = ask_first(catalogue, choose_example(FIRST)), Choice(SHOWN)
+    view = gr.State(first, time_to_live=3600)
+    strip = picker.build_strip(gr, "ask", first.image.mark)
+    with gr.Row(elem_classes="fv-row"):
+        with gr.Column(scale=1, min_width=280):
+            image = gr.HTML(widgets.chosen_image(first.image.pixels), elem_id="ask-image")
+        with gr.Column(scale=2, min_width=320):
+            with gr.Row(elem_classes="fv-question"):
+                question = gr.Textbox(first.question, label="Question", max_lines=3, elem_id="ask-question", scale=4)
+                button = gr.Button("Ask", variant="primary", elem_id="ask-button", scale=1, min_width=90)
+            chips = gr.HTML(
+                widgets.chips(suggestions_for(first.image), first.question),
+                js_on_load=widgets.PICK,
+                elem_id="ask-suggestions",
+            )
+            answer = gr.HTML(answer_html(first, catalogue.domain(first.run)), elem_id="ask-answer")
+    panels = gr.HTML(maps(first, choice), elem_id="ask-maps")
+    bar = gr.HTML(share(catalogue, first, choice), elem_id="ask-share")
+    with gr.Accordion("Mechanisms and their options", open=False, elem_id="ask-controls"):
+        gr.HTML('<p class="fv-note">Every map above is made from the same scores of the same run.</p>')
+        cards = build_cards(gr, "ask", choice)
+        run = gr.Dropdown(list(catalogue.runs(TASK)), value=first.run, label="Run that answers", elem_id="ask-run")
+    parts = AskComponents(view, strip, image, chips, question, answer, panels, bar, run)
+    _connect(gr, catalogue, parts, cards, button)
 
 
-def _lay_out(gr: Any, runs: list[str]) -> AskComponents:
-    view = gr.State(AskView(), time_to_live=3600)
-    with picker.beside_picker(gr, "ask") as chooser:
-        run = gr.Dropdown(runs, value=runs[0], label="run")
-        suggestions = gr.HTML(js_on_load=widgets.PICK, elem_id="ask-suggestions")
-        question = gr.Textbox(label="question", max_lines=3, elem_id="ask-question")
-        button = gr.Button("Ask", variant="primary", elem_id="ask-button")
-        answer = gr.HTML(elem_id="ask-answer")
-    names = gr.CheckboxGroup(list(MECHANISMS), value=list(SHOWN), label="mechanisms (on the same scores)")
-    with gr.Row():
-        knobs = widgets.knob_sliders(gr)
-    panels = gr.HTML(elem_id="ask-maps")
-    return AskComponents(view, chooser, run, suggestions, question, button, answer, names, knobs, panels)
+def _connect(gr: Any, catalogue: RunCatalogue, parts: AskComponents, cards: Any, button: Any) -> None:
+    """Every event makes a new view and shows all of it; turning an option only redraws the maps."""
 
-
-def _connect_upload(gr: Any, parts: AskComponents) -> None:
-    """An upload replaces the image and clears the answer to the previous one."""
-
-    def on_upload(address: Any) -> tuple[AskView, str, str, str, str]:
-        try:
-            return *take_upload(address), "", "", ""
-        except FoveateError as error:
-            return AskView(), "", "", widgets.error_html(error), ""
-
-    parts.picker.drop.upload(
-        widgets.on_event(gr, "address", on_upload),
-        None,
-        [parts.view, parts.picker.image, parts.suggestions, parts.answer, parts.panels],
-        api_visibility="private",
-    )
-
-
-def _connect_question(gr: Any, catalogue: RunCatalogue, parts: AskComponents) -> None:
-    """Picking an example asks its first question; after an answer the maps are drawn."""
-
-    def on_ask(name: str, view: AskView, text: str) -> tuple[AskView, str]:
-        try:
-            return ask(catalogue, name, view, text)
-        except FoveateError as error:
-            return replace(view, scores=None), widgets.error_html(error)
-
-    def on_draw(view: AskView, chosen: list[str], *values: float) -> str:
-        return maps(view, chosen, values)
-
-    quiet = {"show_progress": "hidden", "api_visibility": "private"}
-    drawn = [parts.view, parts.names, *parts.knobs]
-    shown = [parts.view, parts.picker.image, parts.suggestions, parts.question]
-    picked = parts.picker.thumbs.select(
-        widgets.on_event(gr, "pick", pick_example), None, shown, api_visibility="private"
-    )
-    suggested = parts.suggestions.select(widgets.on_event(gr, "pick", str), None, parts.question, **quiet)
-    for event in (picked.then, suggested.then, parts.button.click, parts.question.submit):
-        answered = event(
-            on_ask, [parts.run, parts.view, parts.question], [parts.view, parts.answer], api_visibility="private"
+    def show(view: AskView, choice: Choice) -> tuple[Any, ...]:
+        domain = catalogue.domain(view.run)
+        return (
+            view,
+            picker.strip_value(view.image.mark),
+            widgets.chosen_image(view.image.pixels),
+            widgets.chips(suggestions_for(view.image), view.question),
+            view.question,
+            answer_html(view, domain),
+            maps(view, choice),
+            share(catalogue, view, choice),
+            view.run,
         )
-        answered.then(on_draw, drawn, parts.panels, **quiet)
-    for turn in (*(knob.input for knob in parts.knobs), parts.names.change):
-        turn(on_draw, drawn, parts.panels, trigger_mode="always_last", **quiet)
 
+    def on_image(choose: Any, seen: AskView, cards_value: str, content: Any) -> tuple[Any, ...]:
+        try:
+            return show(ask_first(catalogue, choose(content), seen.run), Choice.from_json(cards_value))
+        except FoveateError as error:
+            return (gr.skip(), picker.strip_value(seen.image.mark, error), *[gr.skip()] * 7)
 
-def _truth(view: AskView, text: str) -> np.ndarray | None:
-    """The true region of a question about an example."""
-    if view.example is None:
-        return None
-    data = picker.examples()
-    own = data.questions_of(data.images[view.example].id)
-    return next((question.region() for question in own if question.text == text and question.region), None)
+    def on_ask(seen: AskView, cards_value: str, run: str, text: Any) -> tuple[Any, ...]:
+        try:
+            return show(ask(catalogue, run, seen.image, text), Choice.from_json(cards_value))
+        except FoveateError as error:
+            blank = replace(seen, answer=None, scores=None)
+            return (blank, *[gr.skip()] * 4, widgets.error_html(error), "", "", gr.skip())
 
+    def on_turn(seen: AskView, cards_value: str) -> tuple[str, str]:
+        choice = Choice.from_json(cards_value)
+        return maps(seen, choice), share(catalogue, seen, choice) if seen.answer else ""
 
-def _shade(fraction: float) -> str:
-    """The colour of a word with this fraction of the largest weight, opaque, so that dark letters show on any page."""
-    *colour, alpha = heat_colours()(0.6 * fraction)
-    return "#" + "".join(f"{round(255 * (1 - alpha + alpha * part)):02x}" for part in colour)
+    def on_restore(fields: dict[str, str]) -> tuple[Any, ...]:
+        choice = read_choice(fields, SHOWN)
+        try:
+            image = choose_example(fields.get("example", FIRST) if fields.get("example") != picker.OWN else FIRST)
+            run = fields.get("run") or str(catalogue.first_run(TASK, image.domain))
+            return (choice.to_json(), *show(ask(catalogue, run, image, fields.get("question")), choice))
+        except FoveateError as error:
+            return (choice.to_json(), *[gr.skip()] * 5, widgets.error_html(error), *[gr.skip()] * 3)
+
+    private = {"api_visibility": "private"}
+    state = [parts.view, cards]
+    upload = widgets.on_event_with(gr, "address", lambda *a: on_image(lambda x: ChosenImage(read_upload(x)), *a))
+    parts.strip.select(
+        widgets.on_event_with(gr, "pick", lambda *a: on_image(choose_example, *a)), state, parts.all(), **private
+    )
+    parts.strip.upload(upload, state, parts.all(), **private)
+    asked = [parts.view, cards, parts.run]
+    parts.suggestions.select(widgets.on_event_with(gr, "pick", on_ask), asked, parts.all(), **private)
+    for event in (button.click, parts.question.submit, parts.run.input):
+        event(on_ask, [*asked, parts.question], parts.all(), **private)
+    cards.change(
+        on_turn, state, [parts.maps, parts.share], trigger_mode="always_last", show_progress="hidden", **private
+    )
+    build_restore(gr, "ask", on_restore, [cards, *parts.all()])

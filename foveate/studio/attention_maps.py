@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,33 +23,47 @@ class Knob:
 
     Attributes:
         label: shown next to the slider.
+        about: what it does.
         low, high, step, value: of the slider.
         options: the name of the option that it sets, by mechanism.
     """
 
     label: str
+    about: str
     low: float
     high: float
     step: float
     value: float
     options: Mapping[str, str]
 
+    def clamp(self, value: Any) -> float:
+        """A number within the range of the slider; its initial value for anything that is not a finite number."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return min(max(float(value), float(self.low)), float(self.high)) if is_number else float(self.value)
+
 
 KNOBS: Mapping[str, Knob] = {
     "smoothness": Knob(
-        "smoothness (fusedmax, TVmax)", 0, 1, 0.01, 0.1, dict.fromkeys(("tvmax", "fusedmax", "gfusedmax"), "smoothness")
+        "smoothness",
+        "How strongly neighbours are pulled to the same weight: 0 is sparsemax, more makes larger patches.",
+        0, 1, 0.01, 0.1, dict.fromkeys(("tvmax", "fusedmax", "gfusedmax"), "smoothness"),
     ),
-    "alpha": Knob("alpha (entmax)", 1.05, 2, 0.05, 1.5, dict.fromkeys(("entmax", "continuous-entmax"), "alpha")),
+    "alpha": Knob(
+        "alpha",
+        "How sparse: near 1 like softmax, 2 is sparsemax.",
+        1.05, 2, 0.05, 1.5, dict.fromkeys(("entmax", "continuous-entmax"), "alpha"),
+    ),
     "components": Knob(
-        "components K (mixtures)",
-        1,
-        6,
-        1,
-        4,
-        {"multimodal": "max_components", "multimodal-sparse": "max_components", "k-mca": "components"},
+        "components K",
+        "The number of components, or the largest number that may be chosen.",
+        1, 6, 1, 4, {"multimodal": "max_components", "multimodal-sparse": "max_components", "k-mca": "components"},
     ),
-    "penalty": Knob("penalty of K (multimodal)", 0, 2, 0.05, 0.3, {"multimodal": "penalty"}),
-}
+    "penalty": Knob(
+        "penalty",
+        "What a further component must gain to be used: more means fewer components.",
+        0, 2, 0.05, 0.3, {"multimodal": "penalty"},
+    ),
+}  # fmt: skip
 
 
 def attend(
@@ -100,10 +115,10 @@ def with_softmax(run: str) -> Predictor[Any, Any]:
 
 def _options(name: str, knobs: Mapping[str, float]) -> dict[str, float]:
     """The options that the knobs set for a mechanism, clamped to the range of their sliders."""
-    found = {}
+    found: dict[str, float] = {}
     for knob, value in knobs.items():
         row = lookup("knob", knob, KNOBS)
         if name in row.options:
-            within = min(max(float(value), row.low), row.high)
+            within = row.clamp(value)
             found[row.options[name]] = int(within) if row.step == 1 else within
     return found

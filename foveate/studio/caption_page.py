@@ -2,90 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from html import escape
 from typing import Any
 
-import numpy as np
-
 from foveate.attention import Attended
-from foveate.errors import DataError, FoveateError
+from foveate.errors import FoveateError
 from foveate.plot.heat import select_example
 from foveate.studio import picker, widgets
 from foveate.studio.catalogue import RunCatalogue
+from foveate.studio.code import caption_code
 from foveate.studio.limits import read_upload
 from foveate.studio.panels import draw_panels
+from foveate.studio.picker import ChosenImage, choose_example
+from foveate.studio.share import IMAGE_NOTE, build_restore, share_html
 
 TASK, RECIPE = "captioning", "captioning-lstm-scenes"
+FIRST, BEAMS, MAX_BEAMS = "3", 3, 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CaptionView:
-    """What one visitor sees: an image, the words of its caption, and their attention, one query per word."""
+    """What one visitor sees.
 
-    pixels: np.ndarray | None = None
-    words: tuple[str, ...] = ()
-    attention: Attended | None = None
-
-
-def write(catalogue: RunCatalogue, run: str, pixels: np.ndarray | None, beams: float) -> tuple[CaptionView, str, str]:
-    """Caption an image: the new view, the caption as HTML, and its words as buttons.
-
-    Raises DataError if there is no image.
+    Attributes:
+        image: that was chosen.
+        run: that writes.
+        beams: its beam width.
+        words: of the caption.
+        attention: one query per word.
+        others: the other captions of the beam with their log-probabilities.
+        score: the log-probability of the caption.
     """
-    if pixels is None:
-        raise DataError("caption: expected an image, got none; pick an example or choose a file")
-    caption = catalogue.predictor(run).caption(pixels, beams=int(beams))
-    others = "".join(f"<li>{escape(text)} <small>({value:.2f})</small></li>" for text, value in caption.best[1:])
-    html = f'<p class="fv-answer">{escape(caption.text)}</p>' + (f"<ul>{others}</ul>" if others else "")
-    return CaptionView(pixels, caption.words, caption.attention), html, widgets.word_buttons(caption.words)
+
+    image: ChosenImage
+    run: str
+    beams: int
+    words: tuple[str, ...]
+    attention: Attended
+    text: str
+    score: float
+    others: tuple[tuple[str, float], ...]
+
+
+def write(catalogue: RunCatalogue, run: str, image: ChosenImage, beams: float) -> CaptionView:
+    """Caption an image; raises UnknownName for a run that is not offered."""
+    width = min(MAX_BEAMS, max(1, int(beams)))
+    found = catalogue.predictor(run).caption(image.pixels, beams=width)
+    best = tuple(found.best)
+    return CaptionView(image, run, width, found.words, found.attention, found.text, best[0][1], best[1:])
+
+
+def run_for(catalogue: RunCatalogue, image: ChosenImage, run: str | None = None) -> str:
+    """The run that suits an image: the present one if it does, otherwise the first that does."""
+    if run is not None and catalogue.domain(run) == image.domain:
+        return run
+    return str(catalogue.first_run(TASK, image.domain))
+
+
+def caption_html(view: CaptionView, domain: str) -> str:
+    """The caption with its score, the other captions of the beam, and a warning for a run out of its domain."""
+    warning = f"{view.run} was trained on {domain}, not on {view.image.domain}: do not trust this caption."
+    note = f'<p class="fv-note">{escape(warning)}</p>' if view.image.domain != domain else ""
+    rows = [(view.text, view.score), *view.others]
+    listed = "".join(f"<tr><td>{escape(text)}</td><td>{value:.2f}</td></tr>" for text, value in rows)
+    table = (
+        '<div class="fv-wide"><table class="fv-table"><thead><tr><th scope="col">Captions of the beam</th>'
+        f'<th scope="col">Log-probability</th></tr></thead><tbody>{listed}</tbody></table></div>'
+    )
+    return f'<p class="fv-label">The model writes</p><p class="fv-answer fv-text">{escape(view.text)}</p>{note}{table}'
 
 
 def maps(view: CaptionView, pick: Any = widgets.ALL) -> str:
-    """The maps of all words, or of the one that was picked."""
-    if view.attention is None or not view.words:
+    """The maps of all words, or a large one of the word that was picked."""
+    if not view.words:
         return ""
     picked = widgets.picked_number(pick, len(view.words))
     chosen = range(len(view.words)) if picked is None else [picked]
     attended = {f"{t + 1}. {view.words[t]}": select_example("caption", view.attention, (0, t)) for t in chosen}
-    return draw_panels(view.pixels, attended)
+    return draw_panels(view.image.pixels, attended, size="medium" if picked is None else "large")
 
 
-def load_image(read: Callable[[Any], np.ndarray], content: Any) -> tuple[CaptionView, str]:
-    """A picked or uploaded image: the new view, and the image or an error message as HTML."""
-    try:
-        pixels = read(content)
-    except FoveateError as error:
-        return CaptionView(), widgets.error_html(error)
-    return CaptionView(pixels), widgets.chosen_image(pixels)
+def share(catalogue: RunCatalogue, view: CaptionView, pick: str = widgets.ALL) -> str:
+    """The bar that shares the view."""
+    link = {"example": view.image.mark, "run": view.run, "beams": str(view.beams), "word": pick}
+    code = caption_code(view.image, catalogue.code_name(view.run), view.beams)
+    return share_html(link, code, note=IMAGE_NOTE if view.image.example is None else "")
 
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:
-    """Create the components of the page and connect their events."""
+    """Create the components of the page and connect their events; the page opens with a finished example."""
     if picker.is_without_runs(gr, catalogue, TASK, RECIPE):
         return
-    runs = list(catalogue.runs(TASK))
-    view = gr.State(CaptionView(), time_to_live=3600)
-    with picker.beside_picker(gr, "caption") as chooser:
-        run = gr.Dropdown(runs, value=runs[0], label="run")
-        beams = gr.Slider(1, 8, value=3, step=1, label="beam width")
-        text = gr.HTML(elem_id="caption-text")
-        words = gr.HTML(js_on_load=widgets.PICK, elem_id="caption-words")
-    panels = gr.HTML(elem_id="caption-maps")
+    image = choose_example(FIRST)
+    first = write(catalogue, run_for(catalogue, image), image, BEAMS)
+    view = gr.State(first, time_to_live=3600)
+    strip = picker.build_strip(gr, "caption", image.mark)
+    with gr.Row(elem_classes="fv-row"):
+        with gr.Column(scale=1, min_width=280):
+            shown = gr.HTML(widgets.chosen_image(image.pixels), elem_id="caption-image")
+        with gr.Column(scale=2, min_width=320):
+            text = gr.HTML(caption_html(first, catalogue.domain(first.run)), elem_id="caption-text")
+    gr.HTML('<p class="fv-label">Where it looked for each word: click one, or move with the arrow keys</p>')
+    words = gr.HTML(widgets.word_buttons(first.words), js_on_load=widgets.PICK, elem_id="caption-words")
+    panels = gr.HTML(maps(first), elem_id="caption-maps")
+    bar = gr.HTML(share(catalogue, first), elem_id="caption-share")
+    with gr.Accordion("Run and beam width", open=False, elem_id="caption-controls"):
+        run = gr.Dropdown(list(catalogue.runs(TASK)), value=first.run, label="Run that writes")
+        beams = gr.Slider(1, MAX_BEAMS, value=BEAMS, step=1, label="Beam width: captions kept while writing")
+    _connect(gr, catalogue, [view, strip, shown, text, words, panels, bar, run], beams)
 
-    def on_write(seen: CaptionView, name: str, width: float) -> tuple[CaptionView, str, str]:
+
+def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], beams: Any) -> None:
+    """Every event makes a new view and shows all of it; picking a word only draws its map."""
+    view, strip, _, _, words, panels, bar, run = parts
+
+    def show(seen: CaptionView, pick: str = widgets.ALL) -> tuple[Any, ...]:
+        return (
+            seen,
+            picker.strip_value(seen.image.mark),
+            widgets.chosen_image(seen.image.pixels),
+            caption_html(seen, catalogue.domain(seen.run)),
+            widgets.word_buttons(seen.words, pick),
+            maps(seen, pick),
+            share(catalogue, seen, pick),
+            seen.run,
+        )
+
+    def on_image(choose: Any, seen: CaptionView, width: float, content: Any) -> tuple[Any, ...]:
         try:
-            return write(catalogue, name, seen.pixels, width)
+            image = choose(content)
+            return show(write(catalogue, run_for(catalogue, image, seen.run), image, width))
         except FoveateError as error:
-            return CaptionView(), widgets.error_html(error), ""
+            return (gr.skip(), picker.strip_value(seen.image.mark, error), *[gr.skip()] * 6)
 
-    private, shown = {"api_visibility": "private"}, [view, chooser.image]
-    pick, upload = (partial(load_image, read) for read in (picker.example_pixels, read_upload))
-    picked = chooser.thumbs.select(widgets.on_event(gr, "pick", pick), None, shown, **private)
-    uploaded = chooser.drop.upload(widgets.on_event(gr, "address", upload), None, shown, **private)
-    for event in (picked.then, uploaded.then, beams.release, run.input):
-        written = event(on_write, [view, run, beams], [view, text, words], **private)
-        written.then(maps, view, panels, show_progress="hidden", **private)
-    words.select(widgets.on_event_with(gr, "pick", maps), view, panels, show_progress="hidden", **private)
+    def on_turn(seen: CaptionView, width: float, name: str) -> tuple[Any, ...]:
+        try:
+            return show(write(catalogue, name, seen.image, width))
+        except FoveateError as error:
+            return (gr.skip(), picker.strip_value(seen.image.mark, error), *[gr.skip()] * 6)
+
+    def on_word(seen: CaptionView, pick: Any) -> tuple[str, str, str]:
+        chosen = widgets.ALL if widgets.picked_number(pick, len(seen.words)) is None else str(pick)
+        return widgets.word_buttons(seen.words, chosen), maps(seen, chosen), share(catalogue, seen, chosen)
+
+    def on_restore(fields: dict[str, str]) -> tuple[Any, ...]:
+        try:
+            image = choose_example(fields["example"] if fields.get("example", picker.OWN) != picker.OWN else FIRST)
+            width = widgets.read_number(fields.get("beams"), BEAMS, 1, MAX_BEAMS)
+            name = fields.get("run") or run_for(catalogue, image)
+            return (width, *show(write(catalogue, name, image, width), fields.get("word", widgets.ALL)))
+        except FoveateError as error:
+            return (gr.skip(), gr.skip(), picker.strip_value(FIRST, error), *[gr.skip()] * 6)
+
+    private = {"api_visibility": "private"}
+    upload = widgets.on_event_with(gr, "address", lambda *a: on_image(lambda x: ChosenImage(read_upload(x)), *a))
+    strip.select(
+        widgets.on_event_with(gr, "pick", lambda *a: on_image(choose_example, *a)), [view, beams], parts, **private
+    )
+    strip.upload(upload, [view, beams], parts, **private)
+    for event in (beams.release, run.input):
+        event(on_turn, [view, beams, run], parts, **private)
+    words.select(
+        widgets.on_event_with(gr, "pick", on_word), view, [words, panels, bar], show_progress="hidden", **private
+    )
+    build_restore(gr, "caption", on_restore, [beams, *parts])

@@ -20,6 +20,7 @@ from foveate.train.weights import WEIGHTS
 
 EMBEDDED = Path(hub.__file__).parent / "runs"
 CACHE_SIZE = 12  # loaded runs and embedded galleries
+SCENES, PHOTOGRAPHS = "Scenes", "photographs"  # what runs are trained on
 DEPTH = 3  # levels of subdirectories that are searched for runs, reports and indexes
 
 
@@ -49,6 +50,26 @@ class RunCatalogue:
             for name, directory in found.items()
             if (directory / WEIGHTS).is_file() and task in (None, _read_config(directory).get("task"))
         }
+
+    def domain(self, name: str) -> str:
+        """What a run was trained on: SCENES or PHOTOGRAPHS; raises UnknownName if no run of this name is offered.
+
+        >>> RunCatalogue(Path("nowhere")).domain("scenes-vqa")
+        'Scenes'
+        """
+        settings = _read_config(lookup("run", name, self.runs())).get("settings")
+        dataset = str(settings.get("dataset", "")) if isinstance(settings, dict) else ""
+        return SCENES if dataset.startswith("scenes") else PHOTOGRAPHS
+
+    def first_run(self, task: str, domain: str) -> str | None:
+        """The first run of a task for this kind of images, the first of any kind if there is none, or None."""
+        names = list(self.runs(task))
+        return next((name for name in names if self.domain(name) == domain), names[0] if names else None)
+
+    def code_name(self, name: str) -> str:
+        """What `fv.load` takes for a run: its name if it is embedded, otherwise its directory."""
+        directory = lookup("run", name, self.runs())
+        return name if directory.parent == EMBEDDED else str(directory)
 
     def reports(self) -> dict[str, Path]:
         """The reports in the directory, newest first."""

@@ -15,6 +15,7 @@ MAX_FILE = 10_000_000  # bytes of an image
 MAX_PIXELS = 25_000_000
 MAX_SIDE = 512  # pixels of the longer side, to which images are reduced
 MAX_QUESTION = 300  # characters
+TOO_LARGE = "too large"  # what the page sends in place of such a file
 
 
 def read_upload(address: Any) -> np.ndarray:
@@ -30,6 +31,8 @@ def read_upload(address: Any) -> np.ndarray:
     Traceback (most recent call last):
     foveate.errors.DataError: upload: expected an image, got something else; choose a file
     """
+    if address == TOO_LARGE:  # the page does not even send such a file
+        raise DataError(f"upload: expected at most {MAX_FILE / 1e6:.0f} MB, got more; choose a smaller image")
     kind, comma, text = address.partition(",") if isinstance(address, str) else ("", "", "")
     if not comma or not kind.startswith("data:") or not kind.endswith(";base64"):
         raise DataError("upload: expected an image, got something else; choose a file")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 import numpy as np
@@ -12,14 +12,25 @@ from torch import Tensor
 
 from foveate.attention import Attended
 from foveate.ops.density import Density
+from foveate.ops.mixture import Mixture
+from foveate.ops.resample import resample_map
 from foveate.plot.canvas import heat_colours, heat_scale
-from foveate.plot.heat import has_bounded_support, has_several_components, heat, select_example, summarise
+from foveate.plot.heat import (
+    background_weight,
+    fraction_of_image,
+    has_bounded_support,
+    has_several_components,
+    heat,
+    select_example,
+)
 from foveate.plot.layers import edge_lines, smooth
 from foveate.report.page import data_uri
 
 LEVELS = (0.5, 0.95)  # of a component's mass inside its ellipses
 SIDE = 100  # units of the drawing
-ELLIPSES_NOTE = "Ellipses contain 50 and 95 % of a component's mass; outside of a thick line the attention is zero."
+TICKS = (2, 5, 10, 20, 50, 100, 200, 500)  # of the colour bar, in multiples of the even share
+UNIT = "Attention per area, compared with looking evenly at the whole image (1×)"
+STEPS = 24  # colours of the bar
 
 
 def data_address(pixels: np.ndarray) -> str:
@@ -32,15 +43,23 @@ def data_address(pixels: np.ndarray) -> str:
 
 
 def draw_panels(
-    pixels: np.ndarray | None, attended: Mapping[str, Attended], truth: np.ndarray | None = None, note: str = ""
+    pixels: np.ndarray | None,
+    attended: Mapping[str, Attended],
+    truth: np.ndarray | None = None,
+    *,
+    size: str = "large",
+    with_image: bool = False,
+    with_scale: bool = True,
 ) -> str:
     """Several attentions to one image side by side, with one colour scale, as HTML.
 
     Args:
         pixels: (h, w, 3) uint8, or None to draw without an image.
         attended: attention of batch size one, by title.
-        truth: (h, w) booleans, drawn in its own panel and compared with each map.
-        note: a sentence below the panels.
+        truth: (h, w) booleans, outlined on every map and compared with it.
+        size: "large", "medium" or "small" maps, or a "pair" beside each other.
+        with_image: begin with the image itself.
+        with_scale: end with the colour bar and what the lines mean.
 
     >>> uniform = Attended(torch.zeros(1, 1), torch.full((1, 4), 0.25), grid=(2, 2))
     >>> draw_panels(None, {"<uniform>": uniform}).count("&lt;uniform&gt;")
@@ -49,61 +68,105 @@ def draw_panels(
     examples = {title: select_example("panels", one) for title, one in attended.items()}
     shown = {title: heat(one, cells=False) for title, one in examples.items()}
     top = max((float(values.max()) for values in shown.values()), default=1.0)
-    behind = "" if pixels is None else _image(_pale(pixels))
+    behind = "" if pixels is None else draw_pixels(_pale(pixels))
     ratio = 1.0 if pixels is None else pixels.shape[1] / pixels.shape[0]
     region = None if truth is None else torch.from_numpy(np.ascontiguousarray(truth))
-    parts = [] if pixels is None else [_panel("image", _image(pixels), "", ratio)]
+    outline = "" if truth is None else _outline(truth)
+    parts = [panel("image", draw_pixels(pixels), (), ratio)] if with_image and pixels is not None else []
     for title, one in examples.items():
-        layers = behind + _heat(shown[title], top, is_grid=one.density is None) + _lines(one)
-        parts.append(_panel(title, layers, summarise(one, region), ratio))
-    if region is not None:
-        area = region.float().mean()
-        inside = region.float() / area.clamp_min(1e-9)
-        parts.append(
-            _panel("true region", behind + _heat(inside, top, is_grid=False), f"area {100 * area:.0f} %", ratio)
-        )
-    scale = f'<p class="fv-note">Darkest colour: {top:.3g} times uniform attention. {escape(note)}</p>'
-    return f'<div class="fv-panels">{"".join(parts)}</div>{scale}'
+        layers = behind + draw_heat(shown[title], top, is_grid=one.density is None) + draw_lines(one) + outline
+        parts.append(panel(title, layers, sentences(one, region), ratio))
+    below = colour_bar(top) + _legend(examples.values(), region is not None) if examples and with_scale else ""
+    return f'<div class="fv-saved"><div class="fv-panels fv-{size}">{"".join(parts)}</div></div>{below}'
 
 
-def _panel(title: str, layers: str, below: str, ratio: float) -> str:
-    label = escape(f"{title}, {below}" if below else title)
+def sentences(one: Attended, truth: Tensor | None = None) -> list[str]:
+    """What a map shows, in words: how much of it is inside the true region, how large it is, its components.
+
+    >>> one = Attended(torch.zeros(1, 8), torch.tensor([[0.5, 0.5, 0.0, 0.0]]), grid=(2, 2))
+    >>> sentences(one, torch.tensor([[True, False], [False, False]]))
+    ['50 % of the attention is inside the true region (even: 25 %)', 'looks at 50 % of the image']
+    """
+    said = []
+    if truth is not None and isinstance(one.grid, tuple):
+        inside = float((one.map(56, 56)[0].float() * _cover(truth)).sum())
+        even = float(truth.float().mean())
+        said.append(f"{100 * inside:.0f} % of the attention is inside the true region (even: {100 * even:.0f} %)")
+    area = fraction_of_image(one)
+    said.append("looks everywhere" if area > 0.995 else f"looks at {max(1, round(100 * area))} % of the image")
+    if isinstance(one.density, Mixture):
+        count = int(one.density.components_used)
+        found = f"{count} component{'' if count == 1 else 's'}"
+        haze = background_weight(one.density)
+        said.append(found + (f" and {100 * haze:.0f} % background" if haze >= 0.005 else ""))
+    return said
+
+
+def colour_bar(top: float) -> str:
+    """The scale of all maps in a row, in multiples of the even share.
+
+    >>> "even (1×)" in colour_bar(10.0), "10×" in colour_bar(10.0)
+    (True, True)
+    """
+    top = max(top, 1e-9)
+    stops = ", ".join(on_paper(heat_colours()(n / (STEPS - 1))) for n in range(STEPS))
+    ends = [(0.0, "0"), *([(1.0, "even (1×)")] if top > 1.8 else [])]
+    ends += [(float(n), f"{n}×") for n in TICKS if 0 < heat_scale(top)(n) < 0.88 and heat_scale(top)(n / 2) > 0.05]
+    ends = [ends[0], *_apart(ends[1:], top), (top, f"{top:.1f}×" if top < 10 else f"{top:.0f}×")]
+    ticks = "".join(f'<span style="left:{100 * float(heat_scale(top)(x)):.1f}%">{text}</span>' for x, text in ends)
     return (
-        f'<figure class="fv-panel"><figcaption>{escape(title)}</figcaption>'
-        f'<div class="fv-stack" style="aspect-ratio:{ratio:.4f}" role="img" aria-label="{label}">{layers}</div>'
-        f"<small>{escape(below)}&nbsp;</small></figure>"
+        f'<div class="fv-scale"><p>{UNIT}</p><div class="fv-ramp" role="img" aria-label="colours from 0 to {top:.3g} '
+        f'times the even share" style="background:linear-gradient(90deg, {stops})"></div>'
+        f'<div class="fv-ticks">{ticks}</div></div>'
     )
 
 
-def _image(pixels: np.ndarray) -> str:
+def on_paper(colour: Sequence[float]) -> str:
+    """A colour over white paper, opaque, so that dark letters can be read on it on any page.
+
+    >>> on_paper((0.0, 0.0, 0.0, 0.5))
+    '#808080'
+    """
+    *parts, alpha = colour
+    return "#" + "".join(f"{round(255 * (1 - alpha + alpha * part)):02x}" for part in parts)
+
+
+def panel(title: str, layers: str, below: Sequence[str], ratio: float = 1.0) -> str:
+    """One drawing with its title and sentences below."""
+    label = escape(", ".join([title, *below]))
+    lines = f"<small>{'<br>'.join(map(escape, below))}</small>" if below else ""
+    return (
+        f'<figure class="fv-panel"><figcaption>{escape(title)}</figcaption>'
+        f'<div class="fv-stack" style="aspect-ratio:{ratio:.4f}" role="img" aria-label="{label}">{layers}</div>'
+        f"{lines}</figure>"
+    )
+
+
+def draw_pixels(pixels: np.ndarray) -> str:
+    """An image as a layer."""
     return f'<img alt="" src="{data_address(pixels)}">'
 
 
-def _pale(pixels: np.ndarray) -> np.ndarray:
-    """The image in light greys, so that the colours above it can be read."""
-    grey = 0.52 * 255 + 0.46 * (pixels.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32))
-    return np.repeat(grey.astype(np.uint8)[..., None], 3, axis=-1)
-
-
-def _heat(values: Tensor, top: float, *, is_grid: bool) -> str:
+def draw_heat(values: Tensor, top: float, *, is_grid: bool) -> str:
+    """The colours of a map as a layer; those of a grid are interpolated."""
     fine = (smooth(values) if is_grid else values).numpy()
-    colours = heat_colours()(heat_scale(top)(fine), bytes=True)
-    return f'<img alt="" src="{data_address(colours)}">'
+    return draw_pixels(heat_colours()(heat_scale(top)(fine), bytes=True))
 
 
-def _lines(one: Attended) -> str:
+def draw_lines(one: Attended) -> str:
     """The ellipses of a density, or the edge of the support of sparse weights."""
     if one.density is not None:
-        return _svg(_ellipses(one.density))
+        return svg_layer(draw_ellipses(one.density))
     support = (one.map()[0] > 0).numpy()
-    return "" if support.all() or not support.any() else _svg(f'<path class="fv-edge" d="{_edges(support)}"/>')
+    return "" if support.all() or not support.any() else svg_layer(f'<path class="fv-edge" d="{edge_path(support)}"/>')
 
 
-def _svg(inside: str) -> str:
+def svg_layer(inside: str) -> str:
+    """Lines in units of SIDE as a layer."""
     return f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" aria-hidden="true">{inside}</svg>'
 
 
-def _ellipses(density: Density) -> str:
+def draw_ellipses(density: Density) -> str:
     """Ellipses around 50 and 95 % of each component, and a thick one around a bounded support."""
     several, drawn = has_several_components(density), []
     levels = [(level, "fv-part" if several and level == 0.5 else "fv-line") for level in LEVELS]
@@ -119,7 +182,51 @@ def _ellipses(density: Density) -> str:
     return "".join(drawn)
 
 
-def _edges(inside: np.ndarray) -> str:
+def edge_path(inside: np.ndarray) -> str:
     """The path around the cells of a region, along their edges."""
     ends = SIDE * np.array(edge_lines(inside))
-    return "".join(f"M{x0:.2f} {y0:.2f}L{x1:.2f} {y1:.2f}" for (x0, y0), (x1, y1) in ends)
+    return "".join(f"M{x0:.4g} {y0:.4g}L{x1:.4g} {y1:.4g}" for (x0, y0), (x1, y1) in ends)
+
+
+def _pale(pixels: np.ndarray) -> np.ndarray:
+    """The image in light greys, so that the colours above it can be read."""
+    grey = 0.52 * 255 + 0.46 * (pixels.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32))
+    return np.repeat(grey.astype(np.uint8)[..., None], 3, axis=-1)
+
+
+def _outline(truth: np.ndarray) -> str:
+    path = edge_path(truth)
+    return svg_layer(f'<path class="fv-halo" d="{path}"/><path class="fv-truth" d="{path}"/>')
+
+
+def _cover(truth: Tensor) -> Tensor:
+    """The fraction of each of 56 x 56 cells that the true region covers."""
+    return resample_map(truth.float(), 56, 56) / (truth.numel() / 56**2)
+
+
+def _apart(ticks: list[tuple[float, str]], top: float) -> list[tuple[float, str]]:
+    """The ticks that leave room for their labels."""
+    kept: list[tuple[float, str]] = []
+    for value, text in ticks:
+        if not kept or heat_scale(top)(value) - heat_scale(top)(kept[-1][0]) > 0.13:
+            kept.append((value, text))
+    return kept
+
+
+def _legend(examples: Iterable[Attended], has_truth: bool) -> str:
+    """What the lines mean, for those that are drawn."""
+    densities = [one.density for one in examples if one.density is not None]
+    sparse = any(one.density is None and not bool((one.weights > 0).all()) for one in examples)
+    rows = [("#007a3d", 2.4, "", "true region")] if has_truth else []
+    if densities:
+        rows.append(("currentColor", 1.2, "", "contains 50 and 95 % of a component"))
+    if any(has_several_components(density) for density in densities):
+        rows.append(("#0072b2", 2.2, "6 3", "half of one of several components"))
+    if sparse or any(map(has_bounded_support, densities)):
+        rows.append(("currentColor", 2.6, "", "edge: no attention outside"))
+    items = "".join(
+        f'<li><svg width="28" height="8" aria-hidden="true"><line x1="0" x2="28" y1="4" y2="4" stroke="{colour}" '
+        f'stroke-width="{width}" stroke-dasharray="{dash}"/></svg>{text}</li>'
+        for colour, width, dash, text in rows
+    )
+    return f'<ul class="fv-legend">{items}</ul>' if items else ""

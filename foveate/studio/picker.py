@@ -1,9 +1,8 @@
-"""Choosing an image: one of the examples of Scenes, or an uploaded file."""
+"""Choosing an image: one of the examples, or an uploaded file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,57 +13,76 @@ from foveate.data.samples import Dataset
 from foveate.data.scenes import make_scenes
 from foveate.errors import DataError
 from foveate.studio import widgets
-from foveate.studio.catalogue import RunCatalogue
+from foveate.studio.assets import script
+from foveate.studio.catalogue import PHOTOGRAPHS, SCENES, RunCatalogue
+from foveate.studio.limits import MAX_FILE
 
 EXAMPLES = 8
+OWN = "own"  # chosen: an uploaded image
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenImage:
+    """An image that a visitor chose.
+
+    Attributes:
+        pixels: (h, w, 3) uint8.
+        example: its number among the examples, None for an uploaded image.
+    """
+
+    pixels: np.ndarray
+    example: int | None = None
+
+    @property
+    def mark(self) -> str:
+        """The button of the strip that is marked."""
+        return OWN if self.example is None else str(self.example)
+
+    @property
+    def domain(self) -> str:
+        """SCENES or PHOTOGRAPHS."""
+        return SCENES if self.example is not None and self.example < EXAMPLES else PHOTOGRAPHS
 
 
 @lru_cache(maxsize=1)
 def examples() -> Dataset:
-    """Images that no run has been trained on."""
+    """Images of Scenes that no run has been trained on."""
     return make_scenes(split="test", count=EXAMPLES)
 
 
-def example_number(pick: Any) -> int:
-    """The number of the example that was picked; raises DataError if there is none of this number."""
-    number = widgets.picked_number(pick, EXAMPLES)
+@lru_cache(maxsize=1)
+def example_images() -> tuple[np.ndarray, ...]:
+    """The images of the strip: Scenes."""
+    return tuple(image.pixels() for image in examples().images)
+
+
+def choose_example(pick: Any) -> ChosenImage:
+    """The example that was picked; raises DataError if there is none of this number."""
+    images = example_images()
+    number = widgets.picked_number(pick, len(images))
     if number is None:
-        raise DataError(f"pick: expected one of {EXAMPLES} examples, got {pick!r:.40}; pick an image")
-    return number
+        raise DataError(f"pick: expected one of {len(images)} examples, got {pick!r:.40}; pick an image")
+    return ChosenImage(images[number], number)
 
 
-def example_pixels(pick: Any) -> np.ndarray:
-    """The pixels of the example that was picked."""
-    return examples().images[example_number(pick)].pixels()
+def strip_value(mark: str, error: object = "") -> str:
+    """The value of the strip: the marked button, and a sentence if something went wrong."""
+    return json.dumps({"chosen": mark, "error": str(error)})
 
 
-@dataclass(frozen=True)
-class Picker:
-    """Components to choose an image with: thumbnails of the examples, a drop area for a file, the chosen image."""
-
-    thumbs: Any
-    drop: Any
-    image: Any
-
-
-def lay_out(gr: Any, page: str) -> Picker:
-    """Add a picker; the element ids of its components begin with the name of the page."""
-    thumbs = widgets.thumbnails([image.pixels() for image in examples().images])
-    return Picker(
-        gr.HTML(thumbs, js_on_load=widgets.PICK, elem_id=f"{page}-examples"),
-        gr.HTML(widgets.drop_html(), js_on_load=widgets.DROP, elem_id=f"{page}-drop"),
-        gr.HTML(elem_id=f"{page}-image"),
+def build_strip(gr: Any, page: str, mark: str = "0") -> Any:
+    """Add the strip: it sends `select` with `pick`, and `upload` with `address`, a data URL."""
+    upload = (
+        '<label class="fv-upload"><span>Your own image<br>drop or choose</span>'
+        '<input type="file" accept="image/*" aria-label="your own image"></label>'
     )
-
-
-@contextmanager
-def beside_picker(gr: Any, page: str) -> Iterator[Picker]:
-    """Add a row with a picker on the left; components created inside the context are placed on its right."""
-    with gr.Row():
-        with gr.Column(scale=1, min_width=300):
-            chooser = lay_out(gr, page)
-        with gr.Column(scale=2, min_width=320):
-            yield chooser
+    thumbs = widgets.thumbnails(example_images(), upload)
+    return gr.HTML(
+        strip_value(mark),
+        html_template=f'{thumbs}<p class="fv-error" role="alert" hidden></p>',
+        js_on_load=script("strip", max_file=MAX_FILE),
+        elem_id=f"{page}-examples",
+    )
 
 
 def is_without_runs(gr: Any, catalogue: RunCatalogue, task: str, recipe: str) -> bool:

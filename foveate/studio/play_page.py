@@ -2,100 +2,73 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from foveate.attention import MECHANISMS
-from foveate.ops.grid import cell_centres
-from foveate.registry import lookup
+from foveate.errors import FoveateError
 from foveate.studio import widgets
-from foveate.studio.attention_maps import KNOBS, attend
+from foveate.studio.attention_maps import attend
+from foveate.studio.cards import Choice, build_cards
 from foveate.studio.catalogue import RunCatalogue
-from foveate.studio.panels import ELLIPSES_NOTE, draw_panels
-
-SIDE = 14
-
-
-def _bump(x: float, y: float, width: float) -> Tensor:
-    """Scores of an object at (x, y): flat inside its width, falling outside."""
-    away = (cell_centres(SIDE, SIDE) - torch.tensor([x, y])).norm(dim=-1)
-    return torch.exp(-((away / width) ** 4) / 2)
+from foveate.studio.code import play_code
+from foveate.studio.panels import draw_panels
+from foveate.studio.presets import PRESETS, SIDE, preset
+from foveate.studio.share import build_restore, choice_fields, read_choice, share_html
 
 
-def _ring() -> Tensor:
-    away = (cell_centres(SIDE, SIDE) - 0.5).norm(dim=-1)
-    return torch.exp(-((away - 0.3) ** 2) / (2 * 0.05**2))
-
-
-def _noise() -> Tensor:
-    return 0.5 * torch.randn(SIDE * SIDE, generator=torch.Generator().manual_seed(0))
-
-
-PRESETS: Mapping[str, Callable[[], Tensor]] = {
-    "two objects": lambda: 5 * (_bump(0.25, 0.3, 0.12) + _bump(0.75, 0.7, 0.15)),
-    "one object": lambda: 5 * _bump(0.6, 0.4, 0.2),
-    "three objects and noise": lambda: (
-        5 * (_bump(0.2, 0.2, 0.12) + _bump(0.8, 0.3, 0.12) + _bump(0.45, 0.8, 0.12)) + _noise()
-    ),
-    "ring": lambda: 4 * _ring(),
-    "noise": lambda: 2 * _noise(),
-    "nothing": lambda: torch.zeros(SIDE * SIDE),
-}
-
-
-def preset(name: str) -> str:
-    """The scores of a preset, as JSON for the painter.
-
-    >>> preset("nothing")[:6]
-    '[0.0, '
-    """
-    scores = lookup("preset", name, PRESETS)()
-    return json.dumps([round(score, 2) for score in scores.tolist()])
-
-
-def play(painted: Any, contrast: float, names: Sequence[str], knobs: Sequence[float]) -> str:
+def play(painted: Any, contrast: float, choice: Choice) -> str:
     """The maps of the mechanisms on the painted scores multiplied by the contrast."""
-    if not names:
-        return widgets.error_html("choose at least one mechanism")
+    if not choice.names:
+        return widgets.error_html("Choose at least one mechanism below.")
     scores = float(contrast) * torch.tensor(widgets.read_scores(painted, SIDE))
-    attended = attend(scores, (SIDE, SIDE), names, widgets.knob_values(knobs))
-    return draw_panels(None, attended, note=ELLIPSES_NOTE)
+    return draw_panels(None, attend(scores, (SIDE, SIDE), choice.names, choice.knobs), size="medium")
+
+
+def share(painted: Any, contrast: float, choice: Choice) -> str:
+    """The bar that shares the view."""
+    scores = widgets.read_scores(painted, SIDE)
+    link = {"scores": widgets.pack_scores(scores), "contrast": f"{contrast:g}", **choice_fields(choice)}
+    return share_html(link, play_code(scores, SIDE, contrast, choice))
 
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:
     """Create the components of the page and connect their events."""
-    first = next(iter(PRESETS))
-    every = list(MECHANISMS)
-    defaults = [knob.value for knob in KNOBS.values()]
-    with gr.Row():
-        with gr.Column(scale=1, min_width=300):
-            gr.HTML(
-                '<p class="fv-note">Paint scores: drag to raise them; hold Shift or use the right button to lower '
-                "them.</p>"
-            )
-            canvas = '<div class="fv-paint"><canvas width="280" height="280" aria-label="scores"></canvas></div>'
-            painter = gr.HTML(
-                preset(first), html_template=canvas, js_on_load=widgets.paint_js(SIDE), elem_id="play-paint"
-            )
-            chosen = gr.Dropdown(list(PRESETS), value=first, label="preset scores")
-            contrast = gr.Slider(0, 4, value=1, step=0.05, label="contrast (multiplies the scores)")
-            knobs = widgets.knob_sliders(gr)
+    first, choice = next(iter(PRESETS)), Choice(tuple(MECHANISMS))
+    with gr.Row(elem_classes="fv-row"):
+        with gr.Column(scale=1, min_width=290):
+            painter = widgets.build_painter(gr, "play", preset(first), SIDE)
+            gr.HTML('<p class="fv-note">Drag to paint scores; the maps follow.</p>')
+            chosen = gr.Dropdown(list(PRESETS), value=first, label="Scores to begin with", elem_id="play-preset")
+            contrast = gr.Slider(0, 4, value=1, step=0.05, label="Contrast (multiplies the scores)")
         with gr.Column(scale=3, min_width=320):
-            names = gr.CheckboxGroup(every, value=every, label="mechanisms")
-            panels = gr.HTML(play(preset(first), 1, every, defaults), elem_id="play-maps")
+            panels = gr.HTML(play(preset(first), 1, choice), elem_id="play-maps")
+    bar = gr.HTML(share(preset(first), 1, choice), elem_id="play-share")
+    with gr.Accordion("Mechanisms and their options", open=False, elem_id="play-controls"):
+        cards = build_cards(gr, "play", choice)
 
-    def on_change(painted: str, factor: float, which: list[str], *values: float) -> str:
-        return play(painted, factor, which, values)
+    def on_change(painted: str, factor: float, value: str) -> tuple[str, str]:
+        now = Choice.from_json(value)
+        return play(painted, factor, now), share(painted, factor, now)
 
-    inputs = [painter, contrast, names, *knobs]
-    quiet = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
-    picked = chosen.change(preset, chosen, painter, show_progress="hidden", api_visibility="private")
-    picked.then(on_change, inputs, panels, show_progress="hidden", api_visibility="private")
-    painter.change(on_change, inputs, panels, **quiet)
-    names.change(on_change, inputs, panels, **quiet)
-    for slider in (contrast, *knobs):
-        slider.input(on_change, inputs, panels, **quiet)
+    def on_restore(fields: dict[str, str]) -> tuple[Any, ...]:
+        painted = widgets.unpack_scores(fields.get("scores", ""), SIDE) or preset(first)
+        factor = widgets.read_number(fields.get("contrast"), 1.0, 0.0, 4.0)
+        now = read_choice(fields, choice.names)
+        return painted, factor, now.to_json(), *on_change(painted, factor, now.to_json())
+
+    inputs, outputs = [painter, contrast, cards], [panels, bar]
+    quiet = {"show_progress": "hidden", "api_visibility": "private"}
+    picked = chosen.input(_preset_or_nothing, chosen, painter, **quiet)
+    picked.then(on_change, inputs, outputs, **quiet)
+    for event in (painter.change, cards.change, contrast.input):
+        event(on_change, inputs, outputs, trigger_mode="always_last", **quiet)
+    build_restore(gr, "play", on_restore, [*inputs, *outputs])
+
+
+def _preset_or_nothing(name: str) -> str:
+    try:
+        return preset(name)
+    except FoveateError:
+        return preset("nothing")

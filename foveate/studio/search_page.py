@@ -21,14 +21,20 @@ from foveate.registry import lookup
 from foveate.search import Index, search_by_text
 from foveate.search.find import Embedder, Matcher
 from foveate.studio import picker, widgets
+from foveate.studio.assets import script
 from foveate.studio.catalogue import RunCatalogue
+from foveate.studio.code import search_code
 from foveate.studio.limits import MAX_PIXELS, MAX_SIDE, read_question, read_upload
 from foveate.studio.panels import draw_panels
+from foveate.studio.picker import ChosenImage, choose_example
+from foveate.studio.share import build_restore, share_html
 
 TASK, RECIPE = "matching", "matching-scan-scenes"
 SCENES = "Scenes, 120 images"
 GALLERY, BATCH = 120, 20
 TOP, FIRST = 6, 50
+QUERIES = ("a large red circle", "a blue star", "two green shapes", "a purple square above a star")
+WAITING = '<p class="fv-note">Searching …</p>'
 Progress = Callable[[float, str], None]
 
 
@@ -68,7 +74,7 @@ def find(catalogue: RunCatalogue, run: str, where: str, text: Any, progress: Pro
     for place, (name, score) in enumerate(zip(names, scores, strict=True)):
         progress(place / len(names), "computing attention")
         pixels = _pixels(name)
-        hits.append(_with_attention(predictor, Hit(f"{place + 1}. score {score:.2f}", pixels), asked))
+        hits.append(_with_attention(predictor, Hit(f"{place + 1}. similarity {score:.2f}", pixels), asked))
     return tuple(hits)
 
 
@@ -80,21 +86,26 @@ def describe(catalogue: RunCatalogue, run: str, pixels: np.ndarray) -> str:
     scores = predictor.match([pixels], embedded)[0]
     best = scores.topk(min(TOP, len(texts)))
     rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return f"<ol>{''.join(f'<li>{escape(texts[n])} <small>({value:.2f})</small></li>' for n, value in rows)}</ol>"
+    listed = "".join(f"<tr><td>{escape(texts[n])}</td><td>{value:.2f}</td></tr>" for n, value in rows)
+    return (
+        '<table class="fv-table"><thead><tr><th scope="col">Caption</th><th scope="col">Similarity</th></tr></thead>'
+        f"<tbody>{listed}</tbody></table>"
+    )
 
 
 def draw(hits: Sequence[Hit], pick: Any = widgets.ALL) -> str:
     """The images that were found, each beside the attention of all words, or of the one that was picked."""
     parts = []
     for hit in hits:
-        attended = {} if hit.attention is None else {"attention": _attention_of(hit, hit.attention, pick)}
-        parts.append(f"<div><h4>{escape(hit.title)}</h4>{draw_panels(hit.pixels, attended)}</div>")
-    return f'<div class="fv-panels">{"".join(parts)}</div>'
+        attended = {} if hit.attention is None else {"where the words look": _attention_of(hit, hit.attention, pick)}
+        shown = draw_panels(hit.pixels, attended, size="pair", with_image=True, with_scale=False)
+        parts.append(f'<div class="fv-hit"><h3>{escape(hit.title)}</h3>{shown}</div>')
+    return f'<div class="fv-hits">{"".join(parts)}</div>'
 
 
-def words_of(hits: Sequence[Hit]) -> str:
+def words_of(hits: Sequence[Hit], pick: str = widgets.ALL) -> str:
     """The words of the text as buttons."""
-    return widgets.word_buttons(hits[0].words if hits else ())
+    return widgets.word_buttons(hits[0].words if hits else (), pick)
 
 
 def _find_scenes(catalogue: RunCatalogue, run: str, text: str, progress: Progress) -> tuple[list[Any], list[float]]:
@@ -157,68 +168,98 @@ def _attention_of(hit: Hit, attention: Attended, pick: Any) -> Attended:
 
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:
-    """Create the components of the page and connect their events."""
+    """Create the components of the page and connect their events; the first search runs when the page is first seen."""
     if picker.is_without_runs(gr, catalogue, TASK, RECIPE):
         return
     runs = list(catalogue.runs(TASK))
-    with gr.Row():
-        run = gr.Dropdown(runs, value=runs[0], label="run")
-        where = gr.Dropdown([SCENES, *catalogue.indexes()], value=SCENES, label="search in")
-    with gr.Row():
-        with gr.Column(scale=3):
-            _build_find(gr, catalogue, run, where)
-        with gr.Column(scale=1, min_width=300):
-            _build_describe(gr, catalogue, run)
-
-
-def _build_find(gr: Any, catalogue: RunCatalogue, run: Any, where: Any) -> None:
-    """The left side: from a text to images."""
     found = gr.State((), time_to_live=3600)
-    text = gr.Textbox("a large red circle", label="describe the image to find", elem_id="search-text", max_lines=2)
-    button = gr.Button("Search", variant="primary", elem_id="search-button")
+    start = gr.HTML(js_on_load=script("visible"), elem_id="search-start")  # above all, so that it is seen at once
+    with gr.Row(elem_classes="fv-question"):
+        text = gr.Textbox(QUERIES[0], label="Describe the image to find", elem_id="search-text", max_lines=2, scale=4)
+        button = gr.Button("Search", variant="primary", elem_id="search-button", scale=1, min_width=90)
+    queries = gr.HTML(widgets.chips(QUERIES, QUERIES[0]), js_on_load=widgets.PICK, elem_id="search-queries")
+    gr.HTML('<p class="fv-label">Where the words look: all together, or one of them</p>')
     words = gr.HTML(js_on_load=widgets.PICK, elem_id="search-words")
-    panels = gr.HTML(elem_id="search-hits")
+    panels = gr.HTML(WAITING, elem_id="search-hits")
+    bar = gr.HTML(elem_id="search-share")
+    with gr.Accordion("Run and images to search", open=False, elem_id="search-controls"):
+        run = gr.Dropdown(runs, value=runs[0], label="Run that compares")
+        where = gr.Dropdown([SCENES, *catalogue.indexes()], value=SCENES, label="Search in", elem_id="search-where")
+        gr.HTML(
+            '<p class="fv-note">foveate index RUN IMAGES RUNS/NAME writes an index of your own images; below the '
+            "directory of the runs it is offered here.</p>"
+        )
+    with gr.Accordion("The other way: captions that fit an image", open=False, elem_id="search-reverse"):
+        _build_describe(gr, catalogue, run)
+    _connect_find(gr, catalogue, [found, words, panels, bar, queries, text], run, where, (button, start))
 
-    def on_find(
-        name: str,
-        place: str,
-        query: str,
-        progress: Any = gr.Progress(),  # noqa: B008
-    ) -> tuple[tuple[Hit, ...], str, str]:
+
+def _connect_find(
+    gr: Any, catalogue: RunCatalogue, parts: list[Any], run: Any, where: Any, starts: tuple[Any, Any]
+) -> None:
+    """Every event searches and shows the images; picking a word only draws its maps."""
+    found, words, panels, bar, queries, text = parts
+    button, start = starts
+
+    def show(hits: tuple[Hit, ...], name: str, place: str, query: str, pick: str = widgets.ALL) -> tuple[Any, ...]:
+        link = {"text": query, "run": name, "in": place, "word": pick}
+        code = search_code(catalogue.code_name(name), query) if place == SCENES else ""
+        shared = share_html(link, code) if code else share_html(link, f"foveate search INDEX {query!r}")
+        return hits, words_of(hits, pick), draw(hits, pick), shared, widgets.chips(QUERIES, query), query
+
+    def on_find(name: str, place: str, query: str, pick: str = widgets.ALL) -> tuple[Any, ...]:
         try:
-            hits = find(catalogue, name, place, query, progress)
+            return show(find(catalogue, name, place, query, lambda done, what: None), name, place, query, pick)
         except FoveateError as error:
-            return (), "", widgets.error_html(error)
-        return hits, words_of(hits), draw(hits)
+            return (), "", widgets.error_html(error), "", gr.skip(), gr.skip()
 
-    for event in (button.click, text.submit):
-        event(on_find, [run, where, text], [found, words, panels], api_visibility="private")
+    def on_word(hits: tuple[Hit, ...], name: str, place: str, query: str, pick: Any) -> tuple[Any, ...]:
+        known = hits[0].words if hits else ()
+        chosen = widgets.ALL if widgets.picked_number(pick, len(known)) is None else str(pick)
+        return show(hits, name, place, query, chosen)[1:4]
+
+    def on_restore(fields: dict[str, str]) -> tuple[Any, ...]:
+        name, place = fields.get("run", ""), fields.get("in", SCENES)
+        run_name = name if name in catalogue.runs(TASK) else next(iter(catalogue.runs(TASK)))
+        shown = on_find(run_name, place, fields.get("text", QUERIES[0]), fields.get("word", widgets.ALL))
+        return run_name, place, *shown
+
+    private = {"api_visibility": "private"}
+    inputs, outputs = [run, where, text], parts
+    for event in (button.click, text.submit, where.input, run.input):
+        event(on_find, inputs, outputs, **private)
+    queries.select(widgets.on_event_with(gr, "pick", on_find), [run, where], outputs, **private)
+    start.apply(on_find, inputs, outputs, show_progress="hidden", **private)
     words.select(
-        widgets.on_event_with(gr, "pick", draw), found, panels, show_progress="hidden", api_visibility="private"
+        widgets.on_event_with(gr, "pick", on_word),
+        [found, run, where, text],
+        [words, panels, bar],
+        show_progress="hidden",
+        **private,
     )
+    build_restore(gr, "search", on_restore, [run, where, *outputs])
 
 
 def _build_describe(gr: Any, catalogue: RunCatalogue, run: Any) -> None:
-    """The right side: from an image to captions."""
-    gr.HTML('<p class="fv-note">Or find the captions that fit an image:</p>')
-    chooser = picker.lay_out(gr, "search")
+    """From an image to captions."""
+    strip = picker.build_strip(gr, "search", "")
     captions = gr.HTML(elem_id="search-captions")
 
-    def on_describe(read: Callable[[Any], np.ndarray], name: str, content: Any) -> tuple[str, str]:
+    def on_describe(choose: Callable[[Any], ChosenImage], name: str, content: Any) -> tuple[Any, Any]:
         try:
-            pixels = read(content)
-            return widgets.chosen_image(pixels), describe(catalogue, name, pixels)
+            image = choose(content)
+            return picker.strip_value(image.mark), describe(catalogue, name, image.pixels)
         except FoveateError as error:
-            return "", widgets.error_html(error)
+            return picker.strip_value("", error), gr.skip()
 
     sources = (
-        (chooser.thumbs.select, "pick", picker.example_pixels),
-        (chooser.drop.upload, "address", read_upload),
+        (strip.select, "pick", choose_example),
+        (strip.upload, "address", lambda address: ChosenImage(read_upload(address))),
     )
-    for event, field, read in sources:
+    for event, field, choose in sources:
         event(
-            widgets.on_event_with(gr, field, partial(on_describe, read)),
+            widgets.on_event_with(gr, field, partial(on_describe, choose)),
             run,
-            [chooser.image, captions],
+            [strip, captions],
             api_visibility="private",
         )

@@ -97,10 +97,13 @@ def browser(address):
         browser.close()
 
 
-@pytest.fixture
-def page(browser, address):
-    """The studio in a fresh visit; at its end nothing has gone wrong, nothing was fetched elsewhere."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=False)
+@pytest.fixture(params=["1280x800", "390x844"])
+def page(request, browser, address):
+    """The studio in a fresh visit, on a desk and on a phone; nothing has gone wrong, nothing was fetched elsewhere."""
+    width, height = map(int, request.param.split("x"))
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, has_touch=True, permissions=["clipboard-write"]
+    )
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     wrong: list[str] = []
@@ -128,6 +131,7 @@ def keep(request):
     def save(page, name: str) -> None:
         if directory:
             page.mouse.move(0, 0)
-            page.screenshot(path=Path(directory) / f"studio-{name}.png", full_page=True)
+            kind = "" if page.viewport_size["width"] > 600 else "phone-"
+            page.screenshot(path=Path(directory) / f"studio-{kind}{name}.png", full_page=True)
 
     return save

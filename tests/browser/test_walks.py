@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from PIL import Image
 
 from foveate.studio import PAGES
 
 
 def open_page(page, name: str) -> None:
-    page.get_by_role("tab", name=name, exact=True).click()
+    page.locator(".fv-nav").get_by_role("link", name=name, exact=True).click()
+    page.locator(f"#page-{name.lower()} .fv-about").wait_for()
 
 
 def changed(page, selector: str, before: str) -> str:
@@ -51,27 +53,57 @@ def png(**options) -> bytes:
     return file.getvalue()
 
 
-def upload(page, data: bytes, name: str = "image.png") -> None:
-    page.set_input_files("#ask-drop input", {"name": name, "mimeType": "image/png", "buffer": data})
+def upload(page, data: bytes, name: str = "image.png", where: str = "ask") -> None:
+    page.set_input_files(f"#{where}-examples input", {"name": name, "mimeType": "image/png", "buffer": data})
 
 
-def test_every_page_opens(page):
-    assert page.get_by_role("tab").all_inner_texts() == list(PAGES)
+def marked(page, where: str = "ask") -> list[str]:
+    return [one.get_attribute("data-pick") for one in page.locator(f"#{where}-examples [aria-pressed=true]").all()]
+
+
+def slide(page, selector: str, value: float) -> None:
+    """Move a slider of ours."""
+    page.locator(selector).first.evaluate(
+        "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', { bubbles: true })); }", value
+    )
+
+
+def test_every_page_opens_and_fits(page, keep):
+    assert page.locator(".fv-nav a").all_inner_texts() == list(PAGES)
     for name, row in PAGES.items():
+        link = page.locator(".fv-nav").get_by_role("link", name=name, exact=True)
+        assert link.is_visible()
         open_page(page, name)
         page.get_by_text(row.about).wait_for()
+        assert link.get_attribute("aria-current") == "page"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator(".fv-page:visible").count() == 1
+        keep(page, f"{name.lower()}-page")
 
 
-def test_ask_from_example_to_knobs(page, keep):
-    page.click("#ask-examples button >> nth=1")
-    page.wait_for_selector("#ask-maps .fv-panel")
-    assert panels(page, "#ask-maps")[0] == "image"
-    assert panels(page, "#ask-maps")[-1] == "true region"
+def test_the_page_opens_with_a_finished_example(page, keep):
+    answer = page.locator("#ask-answer")
+    assert "The model answers" in answer.inner_text()
+    assert "True answer" in answer.inner_text()
+    assert panels(page, "#ask-maps") == ["softmax", "tvmax", "multimodal"]
+    assert page.locator("#ask-maps .fv-truth").count() == 3
+    for box in page.locator("#ask-maps .fv-stack").all():
+        assert box.bounding_box()["width"] >= 320
+    assert page.locator("#ask-maps .fv-ramp").count() == 1
+    assert page.locator("#ask-cards .fv-card").first.is_hidden()
+    assert page.locator("#ask-maps").bounding_box()["y"] < page.locator("#ask-controls").bounding_box()["y"]
     keep(page, "ask")
+
+
+def test_ask_from_example_to_options(page):
     before = shown(page, "#ask-maps")
-    page.get_by_label("number input for smoothness (fusedmax, TVmax)").locator("visible=true").fill("0.9")
+    page.click("#ask-examples button >> nth=1")
     before = changed(page, "#ask-maps", before)
-    page.get_by_label("gfusedmax").check()
+    assert marked(page) == ["1"]
+    page.click("#ask-controls > button")
+    slide(page, "#ask-cards [data-knob=smoothness]", 0.9)
+    before = changed(page, "#ask-maps", before)
+    page.locator("#ask-cards .fv-card[data-name=gfusedmax] input[type=checkbox]").check()
     changed(page, "#ask-maps", before)
     assert "gfusedmax" in panels(page, "#ask-maps")
     first = page.input_value("#ask-question textarea")
@@ -80,39 +112,67 @@ def test_ask_from_example_to_knobs(page, keep):
 
 
 def test_ask_ones_own_question_about_ones_own_image(page):
+    before = shown(page, "#ask-image")
     upload(page, png(mode="RGBA", colour=(200, 30, 30, 128)))
-    page.wait_for_selector("#ask-image img")
-    answer = ask(page, "What colour is the zebra?")
-    assert "Not in the vocabulary: zebra" in answer
-    page.wait_for_selector("#ask-maps .fv-panel")
-    assert "true region" not in panels(page, "#ask-maps")
+    changed(page, "#ask-image", before)
+    assert marked(page) == []
+    assert "not on photographs" in page.inner_text("#ask-answer")
+    assert "Not in the vocabulary: zebra" in ask(page, "What colour is the zebra?")
+    assert page.locator("#ask-maps .fv-truth").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"this is no image", "cannot be decoded"),
+        (png()[:60], "cannot be decoded"),
+        (b"", "cannot be decoded"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "cannot be decoded"),
+        (b"0" * 10_000_001, "at most 10 MB"),
+    ],
+)
+def test_a_bad_upload_shows_a_sentence_and_keeps_the_view(page, data, sentence):
+    before = shown(page, "#ask-image")
+    upload(page, data)
+    error = page.locator("#ask-examples .fv-error")
+    error.get_by_text(sentence).wait_for()
+    assert "BytesIO" not in error.inner_text()
+    assert shown(page, "#ask-image") == before
+    assert marked(page) == ["3"]
+    page.click("#ask-examples button >> nth=2")  # and the studio goes on
+    changed(page, "#ask-image", before)
+    assert error.is_hidden()
 
 
 def test_what_cannot_be_asked_shows_an_error(page):
     assert "expected a question, got none" in ask(page, "  ")
-    assert "expected an image, got none" in ask(page, "What is red?")
-    page.click("#ask-examples button >> nth=0")
-    page.wait_for_selector("#ask-maps .fv-panel")
     assert "at most 300 characters, got 10000" in ask(page, "a" * 10_000)
-    before = shown(page, "#ask-answer")
-    upload(page, b"this is no image")
-    error = changed(page, "#ask-answer", before)
-    assert "cannot be decoded" in error
-    assert "BytesIO" not in error
-    assert page.locator("#ask-image img").count() == 0
-    page.click("#ask-examples button >> nth=1")
-    page.wait_for_selector("#ask-maps .fv-panel")
-    before = shown(page, "#ask-answer")
-    upload(page, png()[:60])
-    assert changed(page, "#ask-answer", before) == error
-    # and the studio goes on
-    page.click("#ask-examples button >> nth=2")
-    page.wait_for_selector("#ask-maps .fv-panel")
+    assert "The model answers" in ask(page, "Is there a star?")
 
 
-def test_a_file_that_is_too_large_is_not_even_sent(page):
-    upload(page, b"0" * 10_000_001)
-    page.wait_for_selector("#ask-answer .fv-error")
+def test_a_link_restores_the_view(page, browser):
+    page.click("#ask-examples button >> nth=5")
+    page.wait_for_function("document.querySelector('#ask-share .fv-share').dataset.link.includes('example=5')")
+    page.click("#ask-controls > button")
+    page.locator("#ask-cards .fv-card[data-name=sparsemax] input[type=checkbox]").check()
+    page.locator("#ask-maps figcaption").get_by_text("sparsemax").wait_for()
+    page.wait_for_function("document.querySelector('#ask-share .fv-share').dataset.link.includes('sparsemax')")
+    page.click("#ask-share [data-share=link]")
+    other = browser.new_page()
+    other.goto(page.url)
+    other.locator("#ask-maps figcaption").get_by_text("sparsemax").wait_for()
+    assert other.locator("#ask-examples [aria-pressed=true]").get_attribute("data-pick") == "5"
+    assert other.input_value("#ask-question textarea") == page.input_value("#ask-question textarea")
+    other.close()
+
+
+@pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<svg")])
+def test_maps_are_saved(page, kind, start):
+    with page.expect_download() as waiting:
+        page.click(f"#ask-share [data-share={kind}]")
+    data = waiting.value.path().read_bytes()
+    assert data.startswith(start)
+    assert len(data) > 20_000
 
 
 def test_play_by_picking_painting_and_turning(page, keep):
@@ -120,45 +180,62 @@ def test_play_by_picking_painting_and_turning(page, keep):
     page.wait_for_selector("#play-maps .fv-panel")
     before = shown(page, "#play-maps")
     keep(page, "play")
-    box = page.locator("#play-paint canvas").bounding_box()
+    canvas = page.locator("#play-paint canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
     page.mouse.move(box["x"] + 220, box["y"] + 60)
     page.mouse.down()
     for step in range(6):
         page.mouse.move(box["x"] + 220 - 4 * step, box["y"] + 60 + 3 * step)
     page.mouse.up()
     before = changed(page, "#play-maps", before)
-    page.get_by_label("preset scores").click()
+    page.get_by_label("Scores to begin with").click()
     page.get_by_role("option", name="ring").click()
     before = changed(page, "#play-maps", before)
-    page.get_by_label("number input for contrast (multiplies the scores)").fill("3")
+    page.get_by_label("number input for Contrast (multiplies the scores)").fill("3")
     before = changed(page, "#play-maps", before)
-    page.get_by_label("number input for components K (mixtures)").locator("visible=true").fill("2")
+    page.click("#play-controls > button")
+    slide(page, "#play-cards [data-knob=components]", 2)
     changed(page, "#play-maps", before)
     assert len(panels(page, "#play-maps")) == 12
 
 
+def test_paint_by_touch_and_lower_without_a_right_button(page):
+    open_page(page, "Play")
+    before = shown(page, "#play-maps")
+    page.click("#play-paint [data-mode=lower]")
+    page.locator("#play-paint canvas").tap(position={"x": 90, "y": 100})
+    before = changed(page, "#play-maps", before)
+    page.click("#play-paint [data-mode=clear]")
+    changed(page, "#play-maps", before)
+
+
 def test_a_caption_word_by_word(page, keep):
     open_page(page, "Caption")
-    page.click("#caption-examples button >> nth=1")
     page.wait_for_selector("#caption-maps .fv-panel")
+    assert "Log-probability" in page.inner_text("#caption-text")
     keep(page, "caption")
     click_word(page, "#caption-words", "#caption-maps")
-    assert len(panels(page, "#caption-maps")) == 2
-    page.set_input_files("#caption-drop input", {"name": "a.png", "mimeType": "image/png", "buffer": b"broken"})
-    page.locator("#caption-image").get_by_text("cannot be decoded").wait_for()
+    assert len(panels(page, "#caption-maps")) == 1
+    before = shown(page, "#caption-maps")
+    page.keyboard.press("ArrowRight")
+    changed(page, "#caption-maps", before)
+    assert panels(page, "#caption-maps")[0].startswith("2.")
+    upload(page, b"broken", where="caption")
+    page.locator("#caption-examples").get_by_text("cannot be decoded").wait_for()
 
 
 def test_search_by_text_and_by_image(page, keep):
     open_page(page, "Search")
-    page.click("#search-button")
     page.wait_for_selector("#search-hits .fv-panel")
     keep(page, "search")
     click_word(page, "#search-words", "#search-hits")
     page.fill("#search-text textarea", " ")
     page.click("#search-button")
     page.locator("#search-hits").get_by_text("expected a text, got none").wait_for()
+    page.click("#search-reverse > button")
     page.click("#search-examples button >> nth=0")
-    page.wait_for_selector("#search-captions li")
+    page.wait_for_selector("#search-captions td")
 
 
 def test_results_show_reports_and_runs(page):

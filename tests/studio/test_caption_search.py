@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,37 +19,30 @@ from foveate.studio import search_page as search
 def captioned(untrained, tmp_path):
     untrained("captioning-lstm-scenes", "captioner")
     catalogue = RunCatalogue(tmp_path)
-    view, html, words = caption.write(catalogue, "captioner", picker.example_pixels("0"), 2)
-    return catalogue, view, html, words
+    return catalogue, caption.write(catalogue, "captioner", picker.choose_example("0"), 2)
 
 
 def test_a_caption_has_one_map_per_word(captioned):
-    _, view, html, words = captioned
+    _, view = captioned
     assert view.words
-    assert 'class="fv-answer"' in html
-    assert html.count("<li>") == 1  # of two beams the second
-    assert words.count("data-pick=") == len(view.words) + 1
+    html = caption.caption_html(view, "Scenes")
+    assert html.count("<tr>") == 3  # a head and two beams
+    assert "Log-probability" in html
+    assert f"{view.score:.2f}" in html
     drawn = caption.maps(view)
-    assert drawn.count("<figure") == len(view.words) + 1
-    assert caption.maps(view, "0").count("<figure") == 2
+    assert drawn.count("<figure") == len(view.words)
+    assert caption.maps(view, "0").count("<figure") == 1
     assert f"1. {view.words[0]}" in caption.maps(view, "0")
     for nonsense in ("99", None, "x"):
         assert caption.maps(view, nonsense) == drawn
 
 
-def test_a_caption_needs_an_image(captioned):
-    with pytest.raises(DataError, match="caption: expected an image, got none; pick an example or choose a file"):
-        caption.write(captioned[0], "captioner", None, 1)
-    assert caption.maps(caption.CaptionView()) == ""
-
-
-def test_an_image_is_loaded_or_an_error_shown():
-    view, html = caption.load_image(picker.example_pixels, "1")
-    assert np.array_equal(view.pixels, picker.example_pixels("1"))
-    assert "data:image/png" in html
-    view, html = caption.load_image(picker.example_pixels, "99")
-    assert view.pixels is None
-    assert "expected one of 8 examples" in html
+def test_a_captioner_out_of_its_domain_says_so(captioned):
+    catalogue, view = captioned
+    own = replace(view, image=picker.ChosenImage(np.zeros((8, 8, 3), np.uint8)))
+    assert "was trained on Scenes, not on photographs" in caption.caption_html(own, "Scenes")
+    assert "not on" not in caption.caption_html(view, catalogue.domain(view.run))
+    assert caption.run_for(catalogue, view.image, "captioner") == "captioner"
 
 
 @pytest.fixture
@@ -70,7 +65,7 @@ def test_a_text_finds_images_and_its_words_look(matching):
     assert hits[0].words == ("a", "red", "circle")
     assert "embedding images" in {what for _, what in heard}
     assert all(0 <= done <= 1 for done, _ in heard)
-    assert search.draw(hits).count("<h4>") == search.TOP
+    assert search.draw(hits).count("<h3>") == search.TOP
     assert search.draw(hits, "1") != search.draw(hits)
     assert search.words_of(hits).count("data-pick=") == 4
     assert search.words_of(()).count("data-pick=") == 1
@@ -85,8 +80,8 @@ def test_the_gallery_is_read_once(matching):
 
 
 def test_an_image_finds_captions(matching):
-    html = search.describe(matching[0], "fits", picker.example_pixels("0"))
-    assert html.count("<li>") == search.TOP
+    html = search.describe(matching[0], "fits", picker.choose_example("0").pixels)
+    assert html.count("<tr>") == search.TOP + 1
 
 
 def test_an_index_of_ones_own_is_searched(matching, untrained, tmp_path):

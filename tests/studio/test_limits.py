@@ -49,7 +49,7 @@ def test_what_is_no_image_raises_data_error(monkeypatch):
         ("/etc/passwd", "expected an image, got something else"),
         ("file:///etc/passwd", "expected an image, got something else"),
         ("https://example.org/a.png", "expected an image, got something else"),
-        ("too large", "expected an image, got something else"),
+        ("too large", "expected at most 10 MB, got more"),
         (f"{head},%%%", "expected a whole file, got an incomplete one"),
         (f"{head},{cut}", "cannot be decoded"),
         (f"{head},", "cannot be decoded"),

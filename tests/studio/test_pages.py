@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,9 +26,10 @@ from foveate.studio import caption_page as caption
 from foveate.studio import play_page as play
 from foveate.studio import search_page as search
 from foveate.studio.attention_maps import KNOBS
+from foveate.studio.cards import Choice, cards_html, documentation
+from foveate.studio.presets import PRESETS, SIDE, preset
+from foveate.studio.share import read_choice, read_link
 from foveate.train.recipe import run_directory
-
-USUAL = [knob.value for knob in KNOBS.values()]
 
 
 @pytest.fixture
@@ -34,68 +37,147 @@ def catalogue(tmp_path):
     return RunCatalogue(tmp_path)
 
 
+def choice(*names, **knobs):
+    usual = Choice(names)
+    return Choice(names, {**usual.knobs, **knobs})
+
+
+def first_view(catalogue, pick="0"):
+    return ask.ask_first(catalogue, picker.choose_example(pick))
+
+
 def test_an_example_brings_its_image_and_its_questions():
-    asked, image, chips, first = ask.pick_example("2")
+    image = picker.choose_example("2")
     data = picker.examples()
-    assert np.array_equal(asked.pixels, data.images[2].pixels())
-    assert "data:image/png" in image
-    assert first in {question.text for question in data.questions_of(data.images[2].id)}
-    assert 1 <= chips.count("data-pick=") <= ask.QUESTIONS
+    assert np.array_equal(image.pixels, data.images[2].pixels())
+    assert (image.mark, image.domain) == ("2", "Scenes")
+    texts = ask.suggestions_for(image)
+    assert texts[0] in {question.text for question in data.questions_of(data.images[2].id)}
+    assert 1 <= len(texts) <= ask.QUESTIONS
     for wrong in ("99", "-1", "a", None, 1, "9" * 5000, "²"):
-        with pytest.raises(DataError, match="pick: expected one of 8 examples"):
-            ask.pick_example(wrong)
+        with pytest.raises(DataError, match="pick: expected one of"):
+            picker.choose_example(wrong)
 
 
-def test_a_question_is_answered_and_its_maps_drawn(catalogue):
-    asked, _, _, text = ask.pick_example("0")
-    answered, html = ask.ask(catalogue, "scenes-vqa", asked, text)
-    answer = catalogue.predictor("scenes-vqa").answer(asked.pixels, text)
-    assert f'<p class="fv-answer">{answer.text}</p>' in html
-    assert answered.grid == (7, 7)
-    assert answered.truth is not None
-    drawn = ask.maps(answered, ["softmax", "multimodal"], USUAL)
-    assert drawn.count("<figure") == 4
-    assert ask.maps(answered, ["tvmax"], USUAL) != ask.maps(answered, ["tvmax"], [1.0, *USUAL[1:]])
-    assert "true region" not in ask.maps(replace(answered, truth=None), ["softmax"], USUAL)
+def test_a_question_is_answered_beside_the_truth_and_its_maps_drawn(catalogue):
+    view = first_view(catalogue)
+    html = ask.answer_html(view, "Scenes")
+    answer = catalogue.predictor("scenes-vqa").answer(view.image.pixels, view.question)
+    sign = "✓" if answer.text == view.known.answer else "✗"
+    assert f"{answer.text} {sign}" in html
+    assert f'True answer</p><p class="fv-answer">{view.known.answer}' in html
+    assert "Confidence of the model" in html
+    assert view.grid == (7, 7)
+    drawn = ask.maps(view, choice("softmax", "multimodal"))
+    assert drawn.count("<figure") == 2
+    assert drawn.count("fv-truth") == 2
+    assert "inside the true region" in drawn
+    assert ask.maps(view, choice("tvmax")) != ask.maps(view, choice("tvmax", smoothness=1.0))
+    unknown = ask.maps(replace(view, known=None), choice("softmax"))
+    assert "fv-truth" not in unknown
+    assert "true region" not in unknown
 
 
 def test_a_question_in_other_words_has_no_truth(catalogue):
-    asked, *_ = ask.pick_example("0")
-    answered, html = ask.ask(catalogue, "scenes-vqa", asked, "zebra <b> colour?")
-    assert answered.truth is None
+    view = ask.ask(catalogue, "scenes-vqa", picker.choose_example("0"), "zebra <b> colour?")
+    html = ask.answer_html(view, "Scenes")
+    assert view.known is None
+    assert "True answer" not in html
     assert "Not in the vocabulary: zebra" in html
     assert "<b>" not in html.replace("<b>", "", html.count('<div class="fv-bar"><b>'))
 
 
+def test_a_run_out_of_its_domain_says_so(catalogue):
+    own = picker.ChosenImage(np.zeros((30, 40, 3), np.uint8))
+    view = ask.ask_first(catalogue, own)
+    assert view.question == ask.OWN_QUESTIONS[0]
+    assert "was trained on Scenes, not on photographs" in ask.answer_html(view, catalogue.domain(view.run))
+    assert own.mark == picker.OWN
+
+
+def test_a_run_of_the_right_domain_is_chosen(catalogue, tmp_path):
+    shutil.copytree(run_directory("scenes-vqa"), tmp_path / "mine")
+    config = json.loads((tmp_path / "mine" / "config.json").read_text())
+    config["settings"]["dataset"] = "vqa-v2"
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
+    assert catalogue.first_run("vqa", "photographs") == "mine"
+    assert catalogue.first_run("vqa", "Scenes") == "scenes-vqa"
+    assert catalogue.first_run("nothing", "Scenes") is None
+
+
 def test_what_cannot_be_asked_raises_data_error(catalogue):
-    asked, _, _, text = ask.pick_example("0")
-    with pytest.raises(DataError, match="ask: expected an image, got none; pick an example or choose a file"):
-        ask.ask(catalogue, "scenes-vqa", ask.AskView(), text)
+    image = picker.choose_example("0")
     with pytest.raises(DataError, match="at most 300 characters, got 10000"):
-        ask.ask(catalogue, "scenes-vqa", asked, "a" * 10_000)
+        ask.ask(catalogue, "scenes-vqa", image, "a" * 10_000)
     with pytest.raises(DataError, match="ask: expected a question, got none"):
-        ask.ask(catalogue, "scenes-vqa", asked, "   ")
+        ask.ask(catalogue, "scenes-vqa", image, "   ")
     with pytest.raises(UnknownName, match="run: expected a known name"):
-        ask.ask(catalogue, "../../etc", asked, text)
-    assert ask.maps(ask.AskView(), ["softmax"], USUAL) == ""
-    answered = replace(asked, scores=torch.zeros(49), grid=(7, 7))
-    assert "choose at least one mechanism" in ask.maps(answered, [], USUAL)
+        ask.ask(catalogue, "../../etc", image, "What is red?")
+    assert ask.maps(ask.AskView(image, "scenes-vqa", ""), choice("softmax")) == ""
+    answered = ask.AskView(image, "scenes-vqa", "", scores=torch.zeros(49), grid=(7, 7))
+    assert "Choose at least one mechanism" in ask.maps(answered, choice())
+
+
+def test_a_link_restores_the_view_and_the_code_runs(catalogue, tmp_path):
+    view, chosen = first_view(catalogue, "1"), choice("tvmax", "multimodal", smoothness=0.3)
+    bar = ask.share(catalogue, view, chosen)
+    link = read_link(html.unescape(re.search(r'data-link="([^"]*)"', bar)[1]))
+    assert (link["example"], link["question"], link["run"]) == ("1", view.question, "scenes-vqa")
+    assert read_choice(link, ["softmax"]) == chosen
+    code = html.unescape(re.search(r"<pre[^>]*>(.*)</pre>", bar, re.DOTALL)[1])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(view.answer.text)
+    assert (tmp_path / "attention.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("text", [None, 7, "", "a" * 9000, "&".join("a=1" for _ in range(99))])
+def test_nonsense_in_a_link_means_nothing(text):
+    assert read_link(text) == {}
+
+
+@pytest.mark.parametrize(
+    "text", [None, "[]", "{", '{"names": 7}', '{"names": [1, [], "<b>"], "knobs": {"alpha": "x"}}']
+)
+def test_nonsense_from_the_cards_means_nothing(text):
+    found = Choice.from_json(text)
+    assert found.names == ()
+    assert found.knobs == Choice(()).knobs
+
+
+def test_every_mechanism_has_a_card():
+    shown = cards_html(MECHANISMS)
+    assert shown.count('class="fv-card"') == len(MECHANISMS) == shown.count("data:image/png")
+    for name in MECHANISMS:
+        assert documentation(name)
+        assert f'data-name="{name}"' in shown
+    for name, knob in KNOBS.items():
+        assert shown.count(f'data-knob="{name}"') == len(knob.options)
+        assert knob.about in html.unescape(shown)
+    assert "${" not in shown
+    assert "{{" not in shown
 
 
 def test_play_draws_every_mechanism_and_follows_contrast_and_paint():
-    every = list(MECHANISMS)
-    assert play.play(play.preset("ring"), 1, every, USUAL).count("<figure") == len(every)
-    assert play.play(play.preset("ring"), 1, ["softmax"], USUAL) != play.play(
-        play.preset("ring"), 2, ["softmax"], USUAL
-    )
+    every = tuple(MECHANISMS)
+    assert play.play(preset("ring"), 1, choice(*every)).count("<figure") == len(every)
+    assert play.play(preset("ring"), 1, choice("softmax")) != play.play(preset("ring"), 2, choice("softmax"))
     painted = json.dumps([0.0] * 195 + [5.0])
-    assert play.play(painted, 1, ["softmax"], USUAL) != play.play(play.preset("nothing"), 1, ["softmax"], USUAL)
-    assert "choose at least one mechanism" in play.play(painted, 1, [], USUAL)
+    assert play.play(painted, 1, choice("softmax")) != play.play(preset("nothing"), 1, choice("softmax"))
+    assert "Choose at least one mechanism" in play.play(painted, 1, choice())
 
 
-@pytest.mark.parametrize("name", list(play.PRESETS))
+def test_painted_scores_go_into_a_link_and_back():
+    painted = json.dumps([0.0, 1.25, -9.0, 0.5] + [0.0] * 192)
+    packed = widgets.pack_scores(widgets.read_scores(painted, 14))
+    assert json.loads(widgets.unpack_scores(packed, 14)) == json.loads(painted)
+    for wrong in ("", "1.2", "x" * 196, ".".join(["a"] * 196)):
+        assert widgets.unpack_scores(wrong, 14) is None
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_are_what_the_painter_takes(name):
-    assert len(widgets.read_scores(play.preset(name), play.SIDE)) == play.SIDE**2
+    assert len(widgets.read_scores(preset(name), SIDE)) == SIDE**2
 
 
 @pytest.mark.parametrize(
@@ -176,7 +258,8 @@ import json, pathlib, sys
 from foveate.studio.app import make_studio
 studio = make_studio(pathlib.Path(sys.argv[1]))
 config = studio.get_config_file()
-tabs = [part["props"].get("label") for part in config["components"] if part["type"] == "tabitem"]
+ids = [part["props"].get("elem_id") or "" for part in config["components"] if part["type"] == "column"]
+tabs = [name.removeprefix("page-") for name in ids if name.startswith("page-")]
 print(json.dumps([tabs, studio.analytics_enabled, [event["api_visibility"] for event in config["dependencies"]]]))
 """
 
@@ -187,7 +270,7 @@ def test_the_studio_is_built_of_its_pages(tmp_path):
     # a process of its own: gradio leaves event loops behind
     done = subprocess.run([sys.executable, "-c", BUILD, str(tmp_path)], capture_output=True, text=True, check=True)
     tabs, analytics, visible = json.loads(done.stdout.splitlines()[-1])
-    assert tabs == list(PAGES)
+    assert tabs == [name.lower() for name in PAGES]
     assert not analytics
     assert set(visible) == {"private"}
     assert "UserWarning" not in done.stderr

@@ -21,7 +21,7 @@ SCORES[5] = 3.0
 
 
 def tree(html: str) -> ET.Element:
-    closed = re.sub(r"(<img[^>]*)>", r"\1/>", html.replace("&nbsp;", " "))
+    closed = re.sub(r"(<img[^>]*|<br)>", r"\1/>", html.replace("&nbsp;", " "))
     return ET.fromstring(f"<div>{closed}</div>")
 
 
@@ -32,17 +32,30 @@ def draw(names, pixels=None, truth=None) -> list[ET.Element]:
 def test_every_mechanism_has_a_panel_with_its_numbers():
     figures = draw(MECHANISMS)
     assert [figure.find("figcaption").text for figure in figures] == list(MECHANISMS)
-    assert all("area" in figure.find("small").text for figure in figures)
+    assert all("looks " in "".join(figure.find("small").itertext()) for figure in figures)
 
 
-def test_the_image_comes_first_and_the_truth_last():
+def test_the_truth_is_outlined_on_every_map():
     truth = np.zeros((8, 8), bool)
     truth[2:4, 2:4] = True
-    figures = draw(["softmax"], np.full((8, 12, 3), 200, np.uint8), truth)
-    assert [figure.find("figcaption").text for figure in figures] == ["image", "softmax", "true region"]
-    assert "JS" in figures[1].find("small").text
+    pixels = np.full((8, 12, 3), 200, np.uint8)
+    html = draw_panels(pixels, attend(SCORES, (4, 4), ["softmax", "tvmax"], {}), truth, with_image=True)
+    figures = tree(html).findall(".//figure")
+    assert [figure.find("figcaption").text for figure in figures] == ["image", "softmax", "tvmax"]
+    assert [len(figure.findall(".//path[@class='fv-truth']")) for figure in figures] == [0, 1, 1]
+    assert "inside the true region (even: 6 %)" in figures[1].find("small").text
     assert [len(figure.findall(".//img")) for figure in figures] == [1, 2, 2]
     assert "aspect-ratio:1.5" in figures[0].find("div").get("style")
+    assert "true region" in html[html.index("fv-legend") :]
+
+
+def test_all_maps_of_a_row_share_one_colour_bar():
+    html = draw_panels(None, attend(SCORES, (4, 4), ["softmax", "sparsemax"], {}))
+    assert html.count("fv-ramp") == 1
+    assert "16×" in html  # all of the attention on one of 16 cells
+    assert "even (1×)" in html
+    assert "fv-ramp" not in draw_panels(None, attend(SCORES, (4, 4), ["softmax"], {}), with_scale=False)
+    assert "fv-small" in draw_panels(None, attend(SCORES, (4, 4), ["softmax"], {}), size="small")
 
 
 def test_colours_are_where_the_attention_is():
@@ -57,7 +70,7 @@ def test_colours_are_where_the_attention_is():
 def test_lines_are_edges_of_cells_or_ellipses():
     edge = draw(["sparsemax"])[0].find(".//path")
     assert edge.get("d").count("M") == 4  # one cell has four sides
-    assert edge.get("d").startswith("M25.00 25.00L50.00 25.00")
+    assert edge.get("d").startswith("M25 25L50 25")
     assert draw(["softmax"])[0].find(".//svg") is None
     gaussian = draw(["continuous-softmax"])[0].findall(".//ellipse")
     assert [e.get("class") for e in gaussian] == ["fv-line", "fv-line"]
@@ -69,6 +82,4 @@ def test_lines_are_edges_of_cells_or_ellipses():
 
 def test_titles_are_escaped():
     seen = attend(SCORES, (4, 4), ["softmax"], {})["softmax"]
-    html = draw_panels(None, {"<b>": seen}, note="<i>")
-    assert "<b>" not in html
-    assert "<i>" not in html
+    assert "<b>" not in draw_panels(None, {"<b>": seen})

@@ -1,0 +1,81 @@
+"""The Python that makes a view of a page; it runs as it is."""
+
+from __future__ import annotations
+
+from foveate.studio.cards import Choice
+from foveate.studio.picker import EXAMPLES, ChosenImage
+
+SCENE = 'image = make_scenes(split="test", count={count}).images[{number}].pixels()'
+
+
+def ask_code(image: ChosenImage, question: str, run: str, choice: Choice) -> str:
+    """A question, its answer and the maps of several mechanisms on the same scores."""
+    return "\n".join([
+        "import foveate as fv",
+        *_import_scenes(image),
+        "from foveate.studio.attention_maps import attend, scores_of, with_softmax",
+        "",
+        _image_line(image),
+        f"question = {question!r}",
+        f"answer = fv.load({run!r}).answer(image, question)",
+        "print(answer.text, answer.confidence)",
+        "",
+        "# every mechanism on the same scores",
+        f"scores = scores_of(with_softmax({run!r}).answer(image, question).attention)",
+        f"maps = attend(scores, answer.attention.grid, {list(choice.names)!r}, {dict(choice.knobs)!r})",
+        'fv.plot.compare(image, maps).savefig("attention.png")',
+    ])  # fmt: skip
+
+
+def _import_scenes(image: ChosenImage) -> list[str]:
+    return [] if image.example is None else ["from foveate.data.scenes import make_scenes"]
+
+
+def _image_line(image: ChosenImage) -> str:
+    if image.example is None:
+        return 'image = "image.jpg"  # your own image'
+    return SCENE.format(count=EXAMPLES, number=image.example)
+
+
+def play_code(scores: list[float], side: int, contrast: float, choice: Choice) -> str:
+    """Painted scores and the maps of several mechanisms."""
+    rows = ",\n    ".join(str(scores[start : start + side]).strip("[]") for start in range(0, side * side, side))
+    return "\n".join([
+        "import torch",
+        "import foveate as fv",
+        "from foveate.studio.attention_maps import attend",
+        "",
+        f"scores = {contrast:g} * torch.tensor([\n    {rows},\n])",
+        f"maps = attend(scores, ({side}, {side}), {list(choice.names)!r}, {dict(choice.knobs)!r})",
+        'fv.plot.compare(None, maps).savefig("attention.png")',
+    ])  # fmt: skip
+
+
+def caption_code(image: ChosenImage, run: str, beams: int) -> str:
+    """A caption and the map of each of its words."""
+    return "\n".join([
+        "import foveate as fv",
+        *_import_scenes(image),
+        "",
+        _image_line(image),
+        f"caption = fv.load({run!r}).caption(image, beams={beams})",
+        "print(caption.text)",
+        'fv.plot.strip(image, caption.words, caption.attention).savefig("words.png")',
+    ])  # fmt: skip
+
+
+def search_code(run: str, text: str) -> str:
+    """Images of Scenes that a text describes, and where its words look in the best one."""
+    return "\n".join([
+        "import foveate as fv",
+        "from foveate.data.scenes import make_scenes",
+        "",
+        'images = [image.pixels() for image in make_scenes(split="test", count=120).images]',
+        f"run, text = fv.load({run!r}), {text!r}",
+        "best = run.match(images, text)[:, 0].topk(6)",
+        "print(best.indices.tolist(), best.values.tolist())",
+        "",
+        "image = images[int(best.indices[0])]",
+        "seen = run.look(image, text)",
+        'fv.plot.strip(image, seen.words, seen.attention).savefig("words.png")',
+    ])  # fmt: skip
