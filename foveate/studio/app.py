@@ -19,7 +19,7 @@ from foveate.errors import DataError
 from foveate.registry import load_target, optional
 from foveate.studio import PAGES, RunCatalogue
 from foveate.studio.assets import read_asset, script
-from foveate.studio.gate import ALL_INTERFACES, guard
+from foveate.studio.gate import ALL_INTERFACES, LOOPBACK, guard, known_hosts
 from foveate.studio.limits import MAX_FILE
 
 TITLE = "foveate studio"
@@ -31,17 +31,18 @@ PORTS = range(7860, 7960)
 MAX_PORT = 65535
 
 
-def make_studio(runs: Path, *, verify: bool = True) -> Any:
+def make_studio(runs: Path, *, verify: bool = True, any_model: bool = True) -> Any:
     """The studio as a `gradio.Blocks`.
 
     Args:
         runs: directory whose runs and reports are offered in addition to the embedded runs.
         verify: compare search indexes with their checksums.
+        any_model: as in `RunCatalogue`.
 
     Raises MissingExtra without gradio, and DataError if it is older than version 6.
     """
     gr = load_gradio()
-    catalogue = RunCatalogue(runs, verify=verify)
+    catalogue = RunCatalogue(runs, verify=verify, any_model=any_model)
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 600), fill_width=True) as studio:
         gr.HTML(header_html())
         for name, page in PAGES.items():
@@ -58,14 +59,14 @@ def header_html() -> str:
     return f'<header class="fv-head"><h1>{TITLE}</h1><nav class="fv-nav" aria-label="pages">{links}</nav></header>'
 
 
-def make_app(runs: Path, *, verify: bool = True) -> Any:
+def make_app(runs: Path, *, verify: bool = True, any_model: bool = True) -> Any:
     """The studio as an ASGI application, to be served behind the gate."""
     gr = load_gradio()
     from fastapi import FastAPI
 
     return gr.mount_gradio_app(
         FastAPI(openapi_url=None),
-        make_studio(runs, verify=verify),
+        make_studio(runs, verify=verify, any_model=any_model),
         path="/",
         footer_links=[],
         run_history=False,
@@ -103,7 +104,8 @@ def serve(
     import uvicorn
 
     with _listen(host, port) as listener:
-        app = guard(make_app(runs, verify=verify), host, names)
+        is_own = known_hosts(host) <= LOOPBACK and not names  # only this machine's users may name any model
+        app = guard(make_app(runs, verify=verify, any_model=is_own), host, names)
         server = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", server_header=False, ws="none", timeout_graceful_shutdown=2)
         )

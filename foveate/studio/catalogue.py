@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from foveate import hub
-from foveate.errors import FoveateError
+from foveate.errors import DataError, FoveateError
 from foveate.io import read_json
 from foveate.registry import lookup
 from foveate.report import REPORT
@@ -30,13 +30,14 @@ class RunCatalogue:
     Args:
         directory: its runs, reports and indexes are offered in addition to the embedded runs; nothing outside of it is.
         verify: compare indexes with their checksums.
+        any_model: whether visitors may name any Hugging Face model, also one elsewhere on this machine or on the Hub.
 
     >>> [name for name in RunCatalogue(Path("nowhere")).runs("vqa")]
     ['scenes-vqa']
     """
 
-    def __init__(self, directory: Path, *, verify: bool = True) -> None:
-        self.directory, self.verify = Path(directory), verify
+    def __init__(self, directory: Path, *, verify: bool = True, any_model: bool = True) -> None:
+        self.directory, self.verify, self.any_model = Path(directory), verify, any_model
         self._lock = Lock()
         self._locks: dict[tuple[str, str], Lock] = {}
         self._cache: OrderedDict[tuple[str, str], Any] = OrderedDict()
@@ -79,6 +80,26 @@ class RunCatalogue:
     def indexes(self) -> dict[str, Path]:
         """The directories of indexes to search in."""
         return {str(path.parent.relative_to(self.directory)): path.parent for path in self._files(MANIFEST)}
+
+    def models(self) -> dict[str, Path]:
+        """The Hugging Face models in the directory."""
+        found = {str(path.parent.relative_to(self.directory)): path.parent for path in self._files(CONFIG)}
+        return {name: directory for name, directory in found.items() if "model_type" in _read_config(directory)}
+
+    def model_source(self, name: str) -> str:
+        """What `foveate.watch.load_pretrained` takes: the directory of an offered model, or the name itself.
+
+        Raises DataError for a model that is not offered, where visitors may not name any.
+        """
+        offered = self.models()
+        if name in offered:
+            return str(offered[name])
+        if not self.any_model:
+            raise DataError(
+                f"models: expected one of {', '.join(offered) or 'no models'}, got {name!r:.60}; a server that other "
+                "machines can reach only offers the models in its directory of runs"
+            )
+        return name
 
     def predictor(self, name: str) -> Any:
         """The predictor of a run; raises UnknownName if no run of this name is offered."""

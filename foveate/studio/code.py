@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from foveate.studio.cards import Choice
 from foveate.studio.picker import EXAMPLES, ChosenImage
 
@@ -79,3 +81,44 @@ def search_code(run: str, text: str) -> str:
         "seen = run.look(image, text)",
         'fv.plot.strip(image, seen.words, seen.attention).savefig("words.png")',
     ])  # fmt: skip
+
+
+def explain_code(scores: list[float], side: int, knobs: Mapping[str, Mapping[str, float]]) -> str:
+    """Painted scores through the mechanisms of the page Explain."""
+    rows = ",\n    ".join(str(scores[start : start + side]).strip("[]") for start in range(0, side * side, side))
+    return "\n".join([
+        "import torch",
+        "import foveate as fv",
+        "",
+        f"scores = torch.tensor([\n    {rows},\n])",
+        "values = torch.zeros(1, scores.numel(), 1)",
+        "attend = {",
+        '    "softmax": fv.mechanism("softmax"),',
+        f'    "entmax": fv.mechanism("entmax", alpha={max(1.05, knobs["threshold"]["alpha"]):g}),',
+        f'    "tvmax": fv.mechanism("tvmax", smoothness={knobs["fusing"]["smoothness"]:g}),',
+        '    "continuous-softmax": fv.mechanism("continuous-softmax"),',
+        f'    "multimodal": fv.mechanism("multimodal", penalty={knobs["choice"]["penalty"]:g}),',
+        "}",
+        f"maps = {{name: one.eval()(scores[None], values, grid=({side}, {side})) for name, one in attend.items()}}",
+        'fv.plot.compare(None, maps).savefig("attention.png")',
+    ])  # fmt: skip
+
+
+def models_code(image: ChosenImage, model: str, prompt: str, words: int) -> str:
+    """Where a Hugging Face model looks, word by word."""
+    return "\n".join([
+        "import foveate as fv",
+        *_import_scenes(image),
+        "from foveate.watch import load_pretrained",
+        "",
+        _image_line(image),
+        f"model, processor = load_pretrained({model!r})",
+        f"seen = fv.look(model, processor, image, {prompt!r}, max_new_tokens={words})",
+        "print(seen.text)",
+        'seen.plot(fit="multimodal").savefig("words.png")',
+    ])  # fmt: skip
+
+
+def compare_code(image: ChosenImage, question: str, run: str, names: list[str]) -> str:
+    """The maps of two mechanisms on the same scores, beside each other."""
+    return ask_code(image, question, run, Choice(tuple(names) or ("softmax",)))

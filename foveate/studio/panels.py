@@ -31,6 +31,7 @@ SIDE = 100  # units of the drawing
 TICKS = (2, 5, 10, 20, 50, 100, 200, 500)  # of the colour bar, in multiples of the even share
 UNIT = "Attention per area, compared with looking evenly at the whole image (1×)"
 STEPS = 24  # colours of the bar
+LEAST = 4.0  # of the upper end of the colours
 
 
 def data_address(pixels: np.ndarray) -> str:
@@ -67,17 +68,26 @@ def draw_panels(
     """
     examples = {title: select_example("panels", one) for title, one in attended.items()}
     shown = {title: heat(one, cells=False) for title, one in examples.items()}
-    top = max((float(values.max()) for values in shown.values()), default=1.0)
-    behind = "" if pixels is None else draw_pixels(_pale(pixels))
+    top = scale_end(shown.values())
+    behind = "" if pixels is None else draw_pixels(pale(pixels))
     ratio = 1.0 if pixels is None else pixels.shape[1] / pixels.shape[0]
     region = None if truth is None else torch.from_numpy(np.ascontiguousarray(truth))
-    outline = "" if truth is None else _outline(truth)
+    outline = "" if truth is None else draw_outline(truth)
     parts = [panel("image", draw_pixels(pixels), (), ratio)] if with_image and pixels is not None else []
     for title, one in examples.items():
         layers = behind + draw_heat(shown[title], top, is_grid=one.density is None) + draw_lines(one) + outline
         parts.append(panel(title, layers, sentences(one, region), ratio))
     below = colour_bar(top) + _legend(examples.values(), region is not None) if examples and with_scale else ""
     return f'<div class="fv-saved"><div class="fv-panels fv-{size}">{"".join(parts)}</div></div>{below}'
+
+
+def scale_end(maps: Iterable[Tensor]) -> float:
+    """The upper end of the colours: the largest value, at least LEAST, so that even attention does not look strong.
+
+    >>> scale_end([torch.ones(2, 2), torch.full((2, 2), 9.0)])
+    9.0
+    """
+    return max([LEAST, *(float(values.max()) for values in maps)])
 
 
 def sentences(one: Attended, truth: Tensor | None = None) -> list[str]:
@@ -188,13 +198,14 @@ def edge_path(inside: np.ndarray) -> str:
     return "".join(f"M{x0:.4g} {y0:.4g}L{x1:.4g} {y1:.4g}" for (x0, y0), (x1, y1) in ends)
 
 
-def _pale(pixels: np.ndarray) -> np.ndarray:
+def pale(pixels: np.ndarray) -> np.ndarray:
     """The image in light greys, so that the colours above it can be read."""
     grey = 0.52 * 255 + 0.46 * (pixels.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32))
     return np.repeat(grey.astype(np.uint8)[..., None], 3, axis=-1)
 
 
-def _outline(truth: np.ndarray) -> str:
+def draw_outline(truth: np.ndarray) -> str:
+    """A line around the true region as a layer."""
     path = edge_path(truth)
     return svg_layer(f'<path class="fv-halo" d="{path}"/><path class="fv-truth" d="{path}"/>')
 

@@ -35,7 +35,9 @@ PRESETS: Mapping[str, Callable[[], Tensor]] = {
     "three objects and noise": lambda: (
         5 * (_bump(0.2, 0.2, 0.12) + _bump(0.8, 0.3, 0.12) + _bump(0.45, 0.8, 0.12)) + _noise()
     ),
-    "two stars": lambda: 3.2 * (_bump(0.34, 0.5, 0.09) + 0.94 * _bump(0.64, 0.5, 0.09)) + 0.3 * _noise(),
+    "two stars": lambda: (
+        3 * (_bump(0.35, 0.5, 0.1) + 0.94 * _bump(0.65, 0.5, 0.1)) + 1.5 * _bump(0.5, 0.5, 0.1) + 0.3 * _noise()
+    ),
     "ring": lambda: 4 * _ring(),
     "noise": lambda: 2 * _noise(),
     "nothing": lambda: torch.zeros(SIDE * SIDE),

@@ -1,0 +1,106 @@
+"""The pages Models, with a tiny random model on disk, and Compare."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from foveate.errors import DataError, FoveateError
+from foveate.studio import RunCatalogue, picker
+from foveate.studio import compare_page as compare
+from foveate.studio import models_page as models
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory):
+    if find_spec("transformers") is None:
+        pytest.skip("the extra hf is not installed")
+    from tests.watch.test_look import llava
+
+    directory = tmp_path_factory.mktemp("models")
+    model, processor = llava()
+    model.save_pretrained(directory / "tiny")
+    processor.save_pretrained(directory / "tiny")
+    return RunCatalogue(directory)
+
+
+@pytest.fixture(scope="module")
+def view(catalogue):
+    return models.look_with(catalogue, models.ModelView(picker.choose_example("2")), "tiny", "what is this")
+
+
+def test_every_word_has_its_map_and_ellipses(view):
+    assert view.seen.words
+    assert models.words_html(view, 1).count("data-pick=") == len(view.seen.words)
+    shown = models.maps(view, 0, 0, 0)
+    assert shown.count("<figure") == 3  # image, attention, ellipses
+    assert "<ellipse" in shown
+    assert models.maps(view, 1, 0, 0) != shown
+
+
+def test_the_sliders_choose_layer_and_head(view):
+    L, M = view.seen.layers.shape[:2]
+    assert f'max="{L}"' in models.sliders_html(view)
+    one = models.attention_of(view.seen, 0, 2, 3)
+    assert torch.allclose(one.map(), view.seen.layout.attended(_share(view.seen.layers[1, 2, :1])).map(), atol=1e-6)
+    whole = models.attention_of(view.seen, 0, 0, 0)
+    assert torch.equal(whole.map(), view.seen.words[0].attention.map())
+    assert not torch.allclose(one.map(), whole.map())
+    models.attention_of(view.seen, 0, L + 99, M + 99)  # a slider of another model
+
+
+def _share(rows):
+    return rows / rows.sum(-1, keepdim=True)
+
+
+def test_the_models_on_disk_are_offered(catalogue):
+    assert list(catalogue.models()) == ["tiny"]
+    assert catalogue.model_source("tiny").endswith("/tiny")
+    assert catalogue.model_source("owner/name") == "owner/name"
+    closed = RunCatalogue(catalogue.directory, any_model=False)
+    assert closed.model_source("tiny").endswith("/tiny")
+    for name in ("owner/name", "/etc", "../tiny"):
+        with pytest.raises(DataError, match="models: expected one of tiny, got"):
+            closed.model_source(name)
+
+
+def test_what_is_no_model_shows_a_sentence(catalogue, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    first = models.ModelView(picker.choose_example("0"))
+    for name, message in (
+        (" ", "got none"),
+        (None, "got none"),
+        ("a" * 400, "got none"),
+        ("no/such-model", "look: expected"),
+    ):
+        with pytest.raises(DataError, match=message):
+            models.look_with(catalogue, first, name, "what is this")
+    with pytest.raises(DataError, match="expected a text"):
+        models.look_with(catalogue, first, "tiny", "")
+    with pytest.raises(DataError, match="at most 300 characters"):
+        models.look_with(catalogue, first, "tiny", "a" * 301)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return RunCatalogue(tmp_path_factory.mktemp("runs"))
+
+
+def test_two_sides_lie_over_each_other(runs):
+    image = picker.choose_example("0")
+    question = compare.suggestions_for(image)[0]
+    html = compare.compare_html(runs, image, question, "softmax", "multimodal")
+    assert html.count('class="fv-over') == 2
+    assert html.count("fv-ramp") == 1
+    assert "fv-truth" in html
+    own = compare.compare_html(runs, image, question, "tvmax", f"scenes-vqa: {compare.OWN_ATTENTION}")
+    assert "scenes-vqa answers" in own
+    assert set(compare.sides(runs)) >= {"softmax", f"scenes-vqa: {compare.OWN_ATTENTION}"}
+    with pytest.raises(FoveateError):
+        compare.compare_html(runs, image, question, "nonsense", "softmax")
+    assert "fv-truth" not in compare.compare_html(
+        runs, picker.ChosenImage(np.zeros((9, 9, 3), np.uint8)), question, "softmax", "tvmax"
+    )
