@@ -18,6 +18,7 @@ from foveate.ops.grid import canvas_places
 from foveate.ops.mixture import Mixture
 from foveate.ops.resample import resample_map
 from foveate.ops.trees import as_tree
+from foveate.registry import load_target
 
 Grid = tuple[int, ...] | Tensor
 AnyGrid = Grid | int | Sequence[int] | Sequence[Sequence[int]]
@@ -147,6 +148,11 @@ class Attended:
         from foveate.attention.labels import fiftyone_labels
 
         return fiftyone_labels(self.mean_over_queries(), label, level)
+
+    def _repr_png_(self) -> bytes | None:
+        """The maps, which a notebook shows in place of the numbers."""
+        png: bytes | None = load_target("foveate.plot.inline:to_png")(self)
+        return png
 
     def _line(self, N: int) -> Tensor:
         if self.density is None:

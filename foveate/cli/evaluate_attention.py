@@ -13,6 +13,7 @@ from foveate.cli.outputs import print_table
 from foveate.data import DATASETS, Dataset
 from foveate.errors import DataError
 from foveate.io import DataDirectory, write_json
+from foveate.plot.canvas import heat_colours
 from foveate.registry import lookup
 from foveate.report.page import html_cell, html_figure, html_page, html_table, html_text
 from foveate.train.recipe import run_directory
@@ -144,7 +145,7 @@ def draw_heads(found: AttentionEvaluation, measure: str) -> Figure:
     values = found.heads[..., MEASURES.index(measure)].mean(0)
     figure = Figure(figsize=(1.6 + 0.3 * values.shape[1], 1.2 + 0.3 * values.shape[0]), layout="constrained")
     axes = figure.subplots()
-    shown = axes.imshow(values.numpy(), cmap="viridis")
+    shown = axes.imshow(values.numpy(), cmap=heat_colours())
     axes.set(xlabel="head", ylabel="layer", title=measure)
     figure.colorbar(shown)
     return figure

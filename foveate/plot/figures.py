@@ -156,7 +156,7 @@ def strip(
             "pass weights (B, T, N), or one Attended per word"
         )
     pixels = read_image("strip", image)
-    drawings = [_prepare("strip", one, style, boxes) for one in selected]
+    drawings = [prepare_drawing("strip", one, style, boxes) for one in selected]
     first = int(original and pixels is not None)
     figure, panels = make_panels(len(words) + first, columns, pixels)
     scale = heat_scale(top or max(drawing.peak for drawing in drawings))
@@ -164,7 +164,7 @@ def strip(
         draw_image(panels[0], pixels, pale=False)
         set_title(panels[0], "image")
     for axes, word, drawing in zip(panels[first:], words, drawings, strict=True):
-        _draw_panel(axes, pixels, drawing, scale, opacity=SHINING if first else 1.0)
+        draw_panel(axes, pixels, drawing, scale, opacity=SHINING if first else 1.0)
         set_title(axes, word, summarise(drawing.one))
     add_scale(figure, panels, scale)
     _add_legend(figure, drawings)
@@ -172,7 +172,7 @@ def strip(
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawing:
+class Drawing:
     """One attention ready to draw: `values` relative to uniform attention, (H, W) or one per box."""
 
     one: Attended
@@ -201,7 +201,8 @@ def _draw(
     pixels = read_image(where, image)
     region = _check_truth(where, truth)
     drawings = {
-        title: _prepare(where, select_example(where, one, index), style, boxes) for title, one in attended.items()
+        title: prepare_drawing(where, select_example(where, one, index), style, boxes)
+        for title, one in attended.items()
     }
     count = len(drawings) + (pixels is not None) + (region is not None)
     figure, panels = make_panels(count, columns, pixels)
@@ -210,7 +211,7 @@ def _draw(
         draw_image(panels[0], pixels, pale=False)
         set_title(panels[0], "image")
     for axes, (title, drawing) in zip(panels[pixels is not None :], drawings.items(), strict=False):
-        _draw_panel(axes, pixels, drawing, scale)
+        draw_panel(axes, pixels, drawing, scale)
         if region is not None and region.dtype == torch.bool:
             draw_region(axes, region.numpy())
         set_title(axes, title, summarise(drawing.one, region))
@@ -221,9 +222,7 @@ def _draw(
     return figure
 
 
-def _draw_panel(
-    axes: Axes, pixels: np.ndarray | None, drawing: _Drawing, scale: PowerNorm, opacity: float = 1.0
-) -> None:
+def draw_panel(axes: Axes, pixels: np.ndarray | None, drawing: Drawing, scale: PowerNorm, opacity: float = 1.0) -> None:
     """One attention over the image."""
     draw_image(axes, pixels, pale=True)
     if drawing.boxes is not None:
@@ -249,7 +248,7 @@ def _draw_truth(axes: Axes, pixels: np.ndarray | None, region: Tensor, scale: Po
     set_title(axes, "true region" if is_region else "human attention", f"area {area:.0f} %")
 
 
-def _add_legend(figure: Figure, drawings: Sequence[_Drawing]) -> None:
+def _add_legend(figure: Figure, drawings: Sequence[Drawing]) -> None:
     """Explain the lines of densities, if there are any."""
     contours = [drawing.one.density for drawing in drawings if drawing.style == "contours"]
     densities = [density for density in contours if density is not None]
@@ -263,12 +262,12 @@ def _add_legend(figure: Figure, drawings: Sequence[_Drawing]) -> None:
         figure.supxlabel(line if fits else "\n".join(parts), fontsize=SMALL)
 
 
-def _prepare(where: str, one: Attended, style: str | None, boxes: Any) -> _Drawing:
+def prepare_drawing(where: str, one: Attended, style: str | None, boxes: Any) -> Drawing:
     """What to draw of one attention; raises an error if it cannot be drawn in this style."""
     if style is not None and style not in STYLES:
         raise UnknownName(f"{where} style", style, STYLES)
     if boxes is not None:
-        return _Drawing(one, "boxes", one.weights[0] * one.weights.shape[-1], _check_boxes(where, boxes, one))
+        return Drawing(one, "boxes", one.weights[0] * one.weights.shape[-1], _check_boxes(where, boxes, one))
     if one.grid is None:
         raise ShapeError(f"{where}: expected attention over a grid, got none; pass boxes=(N, 4) for regions")
     if len(one.grid) != 2:
@@ -276,7 +275,7 @@ def _prepare(where: str, one: Attended, style: str | None, boxes: Any) -> _Drawi
     if style == "contours" and one.density is None:
         raise ValueError(f"{where}: expected a density for contours, got weights; use style='smooth' or 'cells'")
     chosen = style or ("smooth" if one.density is None else "contours")
-    return _Drawing(one, chosen, heat(one, chosen == "cells"))
+    return Drawing(one, chosen, heat(one, chosen == "cells"))
 
 
 def _check_truth(where: str, truth: Any) -> Tensor | None:

@@ -102,7 +102,8 @@ def _table(runs: Sequence[ReportRun], names: Sequence[str], baselines: dict[str,
     """One row per metric, one column per run, then one per baseline that has any of these metrics."""
     shown = {baseline: own for baseline, own in baselines.items() if any(name in own for name in names)}
     head = [html_cell("th", "")]
-    head += [html_cell("th", run.name) for run in runs] + [html_cell("th", baseline, "baseline") for baseline in shown]
+    # Baselines come first, beside the names of the metrics, which stay in place when the table scrolls.
+    head += [html_cell("th", baseline, "baseline") for baseline in shown] + [html_cell("th", run.name) for run in runs]
     return html_table(head, [_row(runs, name, [own.get(name) for own in shown.values()]) for name in names])
 
 
@@ -112,12 +113,12 @@ def _row(runs: Sequence[ReportRun], name: str, baselines: Sequence[str | None]) 
     best = _best(values, measure.better)
     arrow = {"higher": "↑", "lower": "↓", None: ""}[measure.better]
     cells = [html_cell("td", measure.label, note=" ".join(filter(None, (measure.unit, arrow))))]
-    cells += [html_cell("td", measure.spread(own), "best" if own and mean(own) == best else "") for own in values]
     # A baseline has the same value in every run and for every seed.
-    return cells + [
+    cells += [
         html_cell("td", measure.spread(runs[0].values(baseline)[:1]) if baseline else "", "baseline")
         for baseline in baselines
     ]
+    return cells + [html_cell("td", measure.spread(own), "best" if own and mean(own) == best else "") for own in values]
 
 
 def _best(values: Sequence[Sequence[float]], better: str | None) -> float | None:

@@ -15,7 +15,7 @@ from foveate.errors import DataError, FoveateError
 from foveate.plot.canvas import heat_colours
 from foveate.studio import picker, widgets
 from foveate.studio.attention_maps import attend, scores_of
-from foveate.studio.cards import Choice, build_cards
+from foveate.studio.cards import MapChoice, build_cards
 from foveate.studio.catalogue import RunCatalogue
 from foveate.studio.code import ask_code
 from foveate.studio.limits import read_question, read_upload
@@ -84,7 +84,7 @@ def suggestions_for(image: ChosenImage) -> list[str]:
     return own[:QUESTIONS] or list(OWN_QUESTIONS)
 
 
-def maps(view: AskView, choice: Choice) -> str:
+def maps(view: AskView, choice: MapChoice) -> str:
     """The maps of several mechanisms on the scores of the answer; empty without one."""
     if view.scores is None or view.grid is None:
         return ""
@@ -117,7 +117,7 @@ def answer_html(view: AskView, domain: str) -> str:
     )
     most = max([weight for _, weight in found.words] + [1e-9])
     words = "".join(
-        f'<span style="background:{on_paper(heat_colours()(0.6 * weight / most))}">{escape(word)}</span>'
+        f'<span style="background:{on_paper(heat_colours()(0.5 * weight / most))}">{escape(word)}</span>'
         for word, weight in found.words
     )
     return (
@@ -127,7 +127,7 @@ def answer_html(view: AskView, domain: str) -> str:
     )
 
 
-def share(catalogue: RunCatalogue, view: AskView, choice: Choice) -> str:
+def share(catalogue: RunCatalogue, view: AskView, choice: MapChoice) -> str:
     """The bar that shares the view."""
     link = {"example": view.image.mark, "question": view.question, "run": view.run, **choice_fields(choice)}
     code = ask_code(view.image, view.question, catalogue.code_name(view.run), choice)
@@ -173,7 +173,7 @@ class AskComponents:
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:
     """Create the components of the page and connect their events; the page opens with a finished example."""
-    first, choice = ask_first(catalogue, choose_example(FIRST)), Choice(SHOWN)
+    first, choice = ask_first(catalogue, choose_example(FIRST)), MapChoice(SHOWN)
     view = gr.State(first, time_to_live=3600)
     strip = picker.build_strip(gr, "ask", first.image.mark)
     with gr.Row(elem_classes="fv-row"):
@@ -202,7 +202,7 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
 def _connect(gr: Any, catalogue: RunCatalogue, parts: AskComponents, cards: Any, button: Any) -> None:
     """Every event makes a new view and shows all of it; turning an option only redraws the maps."""
 
-    def show(view: AskView, choice: Choice) -> tuple[Any, ...]:
+    def show(view: AskView, choice: MapChoice) -> tuple[Any, ...]:
         domain = catalogue.domain(view.run)
         return (
             view,
@@ -218,19 +218,19 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: AskComponents, cards: Any,
 
     def on_image(choose: Any, seen: AskView, cards_value: str, content: Any) -> tuple[Any, ...]:
         try:
-            return show(ask_first(catalogue, choose(content), seen.run), Choice.from_json(cards_value))
+            return show(ask_first(catalogue, choose(content), seen.run), MapChoice.from_json(cards_value))
         except FoveateError as error:
             return (gr.skip(), picker.strip_value(seen.image.mark, error), *[gr.skip()] * 7)
 
     def on_ask(seen: AskView, cards_value: str, run: str, text: Any) -> tuple[Any, ...]:
         try:
-            return show(ask(catalogue, run, seen.image, text), Choice.from_json(cards_value))
+            return show(ask(catalogue, run, seen.image, text), MapChoice.from_json(cards_value))
         except FoveateError as error:
             blank = replace(seen, answer=None, scores=None)
             return (blank, *[gr.skip()] * 4, widgets.error_html(error), "", "", gr.skip())
 
     def on_turn(seen: AskView, cards_value: str) -> tuple[str, str]:
-        choice = Choice.from_json(cards_value)
+        choice = MapChoice.from_json(cards_value)
         return maps(seen, choice), share(catalogue, seen, choice) if seen.answer else ""
 
     def on_restore(fields: dict[str, str]) -> tuple[Any, ...]:

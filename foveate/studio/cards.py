@@ -44,7 +44,7 @@ CONTINUOUS_SECTIONS = {"multimodal": 4, "k-mca": 4, "multimodal-sparse": 4}
 
 
 @dataclass(frozen=True)
-class Choice:
+class MapChoice:
     """The mechanisms that are shown, and the values of their options.
 
     Attributes:
@@ -60,12 +60,12 @@ class Choice:
         return json.dumps({"names": list(self.names), "knobs": dict(self.knobs)})
 
     @classmethod
-    def from_json(cls, text: Any) -> Choice:
+    def from_json(cls, text: Any) -> MapChoice:
         """The choice that the cards sent; what is unknown is left out, numbers are clamped to their range.
 
-        >>> Choice.from_json('{"names": ["tvmax", "nonsense"], "knobs": {"alpha": 99}}').names
+        >>> MapChoice.from_json('{"names": ["tvmax", "nonsense"], "knobs": {"alpha": 99}}').names
         ('tvmax',)
-        >>> Choice.from_json('{"names": [], "knobs": {"alpha": 99}}').knobs["alpha"]
+        >>> MapChoice.from_json('{"names": [], "knobs": {"alpha": 99}}').knobs["alpha"]
         2.0
         """
         try:
@@ -77,8 +77,8 @@ class Choice:
         return cls(tuple(known), {name: knob.clamp(knobs.get(name)) for name, knob in KNOBS.items()})
 
 
-def build_cards(gr: Any, page: str, choice: Choice) -> Any:
-    """Add the cards; the component sends `change`, and its value is read by `Choice.from_json`."""
+def build_cards(gr: Any, page: str, choice: MapChoice) -> Any:
+    """Add the cards; the component sends `change`, and its value is read by `MapChoice.from_json`."""
     return gr.HTML(
         choice.to_json(), html_template=cards_html(MECHANISMS), js_on_load=script("cards"), elem_id=f"{page}-cards"
     )

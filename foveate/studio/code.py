@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from foveate.studio.cards import Choice
+from foveate.studio.cards import MapChoice
 from foveate.studio.picker import EXAMPLES, ChosenImage
 
 SCENE = 'image = make_scenes(split="test", count={count}).images[{number}].pixels()'
 
 
-def ask_code(image: ChosenImage, question: str, run: str, choice: Choice) -> str:
+def ask_code(image: ChosenImage, question: str, run: str, choice: MapChoice) -> str:
     """A question, its answer and the maps of several mechanisms on the same scores."""
     return "\n".join([
         "import foveate as fv",
@@ -39,7 +39,7 @@ def _image_line(image: ChosenImage) -> str:
     return SCENE.format(count=EXAMPLES, number=image.example)
 
 
-def play_code(scores: list[float], side: int, contrast: float, choice: Choice) -> str:
+def play_code(scores: list[float], side: int, contrast: float, choice: MapChoice) -> str:
     """Painted scores and the maps of several mechanisms."""
     rows = ",\n    ".join(str(scores[start : start + side]).strip("[]") for start in range(0, side * side, side))
     return "\n".join([
@@ -121,4 +121,4 @@ def models_code(image: ChosenImage, model: str, prompt: str, words: int) -> str:
 
 def compare_code(image: ChosenImage, question: str, run: str, names: list[str]) -> str:
     """The maps of two mechanisms on the same scores, beside each other."""
-    return ask_code(image, question, run, Choice(tuple(names) or ("softmax",)))
+    return ask_code(image, question, run, MapChoice(tuple(names) or ("softmax",)))

@@ -114,14 +114,14 @@ def draw_gaussian(scores: Tensor, knobs: Mapping[str, float]) -> tuple[str, bool
     drawn += axes.line(xs, curve.clamp(-0.1, 1.15).tolist(), "fv-curve")
     drawn += axes.dots([(n + 0.5) / SIDE for n in range(SIDE)], values.tolist(), "fv-dot")
     mean = float((density * curve).sum() / density.sum())
-    picture = chart("One row: values of the cells (dots), value function, Gaussian (filled)", drawn, axes,
+    drawing = chart("One row: values of the cells (dots), value function, Gaussian (filled)", drawn, axes,
                     below="from the left edge of the image to the right →")  # fmt: skip
     facts = (
         f"{count} basis functions; the value function is {away:.2f} away from the cells on average. What is read: "
         f"the mean of the curve under the Gaussian, {mean:.2f}."
     )
     first = next(n for n in range(1, SIDE + 7) if _value_function(values, n)[0] < CLOSE or n == SIDE + 6)
-    return _lesson_html(_map("one Gaussian for the map", whole), picture, facts), count == first
+    return _lesson_html(_map("one Gaussian for the map", whole), drawing, facts), count == first
 
 
 def draw_steps(scores: Tensor, knobs: Mapping[str, float]) -> tuple[str, bool]:

@@ -10,7 +10,7 @@ from foveate.attention import MECHANISMS
 from foveate.errors import FoveateError
 from foveate.studio import widgets
 from foveate.studio.attention_maps import attend
-from foveate.studio.cards import Choice, build_cards
+from foveate.studio.cards import MapChoice, build_cards
 from foveate.studio.catalogue import RunCatalogue
 from foveate.studio.code import play_code
 from foveate.studio.panels import draw_panels
@@ -18,7 +18,7 @@ from foveate.studio.presets import PRESETS, SIDE, preset
 from foveate.studio.share import build_restore, choice_fields, read_choice, share_html
 
 
-def play(painted: Any, contrast: float, choice: Choice) -> str:
+def play(painted: Any, contrast: float, choice: MapChoice) -> str:
     """The maps of the mechanisms on the painted scores multiplied by the contrast."""
     if not choice.names:
         return widgets.error_html("Choose at least one mechanism below.")
@@ -26,7 +26,7 @@ def play(painted: Any, contrast: float, choice: Choice) -> str:
     return draw_panels(None, attend(scores, (SIDE, SIDE), choice.names, choice.knobs), size="medium")
 
 
-def share(painted: Any, contrast: float, choice: Choice) -> str:
+def share(painted: Any, contrast: float, choice: MapChoice) -> str:
     """The bar that shares the view."""
     scores = widgets.read_scores(painted, SIDE)
     link = {"scores": widgets.pack_scores(scores), "contrast": f"{contrast:g}", **choice_fields(choice)}
@@ -35,7 +35,7 @@ def share(painted: Any, contrast: float, choice: Choice) -> str:
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:
     """Create the components of the page and connect their events."""
-    first, choice = next(iter(PRESETS)), Choice(tuple(MECHANISMS))
+    first, choice = next(iter(PRESETS)), MapChoice(tuple(MECHANISMS))
     with gr.Row(elem_classes="fv-row"):
         with gr.Column(scale=1, min_width=290):
             painter = widgets.build_painter(gr, "play", preset(first), SIDE)
@@ -49,7 +49,7 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
         cards = build_cards(gr, "play", choice)
 
     def on_change(painted: str, factor: float, value: str) -> tuple[str, str]:
-        now = Choice.from_json(value)
+        now = MapChoice.from_json(value)
         return play(painted, factor, now), share(painted, factor, now)
 
     def on_restore(fields: dict[str, str]) -> tuple[Any, ...]:

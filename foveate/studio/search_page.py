@@ -99,7 +99,7 @@ def draw(hits: Sequence[Hit], pick: Any = widgets.ALL) -> str:
     for hit in hits:
         attended = {} if hit.attention is None else {"where the words look": _attention_of(hit, hit.attention, pick)}
         shown = draw_panels(hit.pixels, attended, size="pair", with_image=True, with_scale=False)
-        parts.append(f'<div class="fv-hit"><h3>{escape(hit.title)}</h3>{shown}</div>')
+        parts.append(f'<div class="fv-hit"><h2>{escape(hit.title)}</h2>{shown}</div>')
     return f'<div class="fv-hits">{"".join(parts)}</div>'
 
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from foveate.studio.assets import script
 from foveate.studio.attention_maps import KNOBS
-from foveate.studio.cards import Choice
+from foveate.studio.cards import MapChoice
 from foveate.studio.widgets import on_event
 
 MAX_LINK = 8000  # characters
@@ -50,26 +50,26 @@ def read_link(text: Any) -> dict[str, str]:
         return {}
 
 
-def choice_fields(choice: Choice) -> dict[str, str]:
+def choice_fields(choice: MapChoice) -> dict[str, str]:
     """The mechanisms and options of a view as fields of a link.
 
-    >>> choice_fields(Choice(("tvmax",), {"smoothness": 0.2}))
+    >>> choice_fields(MapChoice(("tvmax",), {"smoothness": 0.2}))
     {'maps': 'tvmax', 'smoothness': '0.2'}
     """
     return {"maps": ",".join(choice.names), **{name: f"{value:g}" for name, value in choice.knobs.items()}}
 
 
-def read_choice(fields: Mapping[str, str], default: Sequence[str]) -> Choice:
+def read_choice(fields: Mapping[str, str], default: Sequence[str]) -> MapChoice:
     """The mechanisms and options of a link; the default ones where it has none.
 
     >>> read_choice({"maps": "tvmax,nonsense", "alpha": "1.2"}, ["softmax"]).names
     ('tvmax',)
     """
     names = [name for name in fields.get("maps", "").split(",") if name]
-    known = Choice(
+    known = MapChoice(
         tuple(names or default), {name: knob.clamp(_number(fields.get(name))) for name, knob in KNOBS.items()}
     )
-    return Choice.from_json(known.to_json())
+    return MapChoice.from_json(known.to_json())
 
 
 def build_restore(gr: Any, page: str, restore: Callable[[dict[str, str]], Any], outputs: Sequence[Any]) -> None:

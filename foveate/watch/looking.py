@@ -65,6 +65,15 @@ class Look:
         attended = [word.attention if fit is None else word.attention.fit(fit) for word in self.words]
         return strip(self.image, [word.text or "image" for word in self.words], attended)
 
+    def plot_heads(self, word: int = 0) -> Figure:
+        """A sheet of the attention of one word: layers from top to bottom, heads from left to right."""
+        from foveate.plot import heads
+
+        L, M = self.layers.shape[:2]
+        maps = self.layout.attended(normalise(self.layers[:, :, word].flatten(0, 1).float())).map()
+        H, W = maps.shape[-2:]
+        return heads(self.image, maps.reshape(L, M, H * W), grid=(H, W), title=self.words[word].text or None)
+
 
 @dataclass(frozen=True)
 class Options:

@@ -65,7 +65,7 @@ def test_a_text_finds_images_and_its_words_look(matching):
     assert hits[0].words == ("a", "red", "circle")
     assert "embedding images" in {what for _, what in heard}
     assert all(0 <= done <= 1 for done, _ in heard)
-    assert search.draw(hits).count("<h3>") == search.TOP
+    assert search.draw(hits).count("<h2>") == search.TOP
     assert search.draw(hits, "1") != search.draw(hits)
     assert search.words_of(hits).count("data-pick=") == 4
     assert search.words_of(()).count("data-pick=") == 1

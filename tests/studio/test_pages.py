@@ -26,7 +26,7 @@ from foveate.studio import caption_page as caption
 from foveate.studio import play_page as play
 from foveate.studio import search_page as search
 from foveate.studio.attention_maps import KNOBS
-from foveate.studio.cards import Choice, cards_html, documentation
+from foveate.studio.cards import MapChoice, cards_html, documentation
 from foveate.studio.presets import PRESETS, SIDE, preset
 from foveate.studio.share import read_choice, read_link
 from foveate.train.recipe import run_directory
@@ -38,8 +38,8 @@ def catalogue(tmp_path):
 
 
 def choice(*names, **knobs):
-    usual = Choice(names)
-    return Choice(names, {**usual.knobs, **knobs})
+    usual = MapChoice(names)
+    return MapChoice(names, {**usual.knobs, **knobs})
 
 
 def first_view(catalogue, pick="0"):
@@ -140,9 +140,9 @@ def test_nonsense_in_a_link_means_nothing(text):
     "text", [None, "[]", "{", '{"names": 7}', '{"names": [1, [], "<b>"], "knobs": {"alpha": "x"}}']
 )
 def test_nonsense_from_the_cards_means_nothing(text):
-    found = Choice.from_json(text)
+    found = MapChoice.from_json(text)
     assert found.names == ()
-    assert found.knobs == Choice(()).knobs
+    assert found.knobs == MapChoice(()).knobs
 
 
 def test_every_mechanism_has_a_card():
