@@ -29,6 +29,7 @@ PACKAGES: dict[str, str] = {
     "foveate.search": "an index of vectors, nearest neighbours, re-ranking",
     "foveate.report": "an HTML report of runs",
     "foveate.hub": "loading and sharing runs",
+    "foveate.export": "runs and models for other runtimes",
     "foveate.io": "atomic writes, locks, JSON",
     "foveate.features": "the features of a batch of images",
     "foveate.errors": "what is raised",
