@@ -54,7 +54,8 @@ def test_blocks_run_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_marks_before_blocks() -> None:
-    text = "<!-- setup: x = 1 -->\n```python\ny = x\n```\n<!-- not run: needs a GPU -->\n```python\nboom\n```\n```python\nz\n```\n"
+    block = "```python\n{}\n```\n".format
+    text = f"<!-- setup: x = 1 -->\n{block('y = x')}<!-- not run: needs a GPU -->\n{block('boom')}{block('z')}"
     assert [code.strip() for _, code in blocks(text)] == ["x = 1", "y = x", "z"]
     assert blocks(text)[1][0] == 2
 

@@ -15,8 +15,8 @@ class Transform:
 
     Attributes:
         function: `f(scores, ..., mask=None) -> weights`.
-        regulariser: `Ω(weights, **options)`, of which the function is the regularised argmax; None when there is no such
-            regulariser or it is not known, in which case the transform has no Fenchel-Young loss. One that depends on
+        regulariser: `Ω(weights, **options)`, of which the function is the regularised argmax; None when there is
+            none or it is not known, in which case the transform has no Fenchel-Young loss. One that depends on
             pairs of locations also takes `mask`.
         summary: one line that describes it in tables.
         reference: the paper it comes from.
