@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from foveate.errors import ShapeError
+from foveate.errors import NotANumber, ShapeError
 
 Rows = int | slice | Sequence[int] | Tensor
 
@@ -80,9 +80,9 @@ def check_padding(where: str, name: str, mask: Tensor, shape: Sequence[int], let
 
 
 def raise_nan(where: str, name: str, x: Tensor) -> None:
-    """Raises ValueError that names the first NaN of a tensor known to contain one."""
+    """Raises NotANumber, a ValueError, that names the first NaN of a tensor known to contain one."""
     at = torch.isnan(x).nonzero()
-    raise ValueError(
+    raise NotANumber(
         f"{where}: expected {name} without NaN, got {len(at)} of {x.numel()}, the first at {tuple(at[0].tolist())}; "
         "check for a division by zero or an overflow before this call"
     )

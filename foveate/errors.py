@@ -18,6 +18,10 @@ class DataError(FoveateError, ValueError):
     """A file, or a record in it, is missing, corrupt or violates its format."""
 
 
+class NotANumber(FoveateError, ValueError):
+    """A tensor contains NaN."""
+
+
 class UnknownName(FoveateError, LookupError):
     """A name is not in its table; the message suggests the nearest one.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foveate.cli.outputs import print_table
+from foveate.cli.outputs import check_figure, check_parent, print_table
 from foveate.io import write_json
 from foveate.watch import NEUTRAL, Look, describe, load_pretrained
 from foveate.watch import look as look_at
@@ -39,6 +39,8 @@ def look(
         fit: a continuous mechanism that summarises each map as ellipses, such as multimodal.
         max_new_tokens: length of the generated text.
     """
+    check_figure("look", plot)
+    check_parent("look", out)
     network, processor = load_pretrained(model)
     seen = look_at(
         network,

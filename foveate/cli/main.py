@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _dispatch(given)
-    except (KeyboardInterrupt, FoveateError, ValueError, TypeError) as error:
+    except (KeyboardInterrupt, FoveateError, ValueError, TypeError, OSError) as error:
         return _explain(error, given)
 
 
@@ -280,6 +280,11 @@ def _explain(error: BaseException, given: list[str]) -> int:
             # An interrupt with a message is from a training that has saved its state.
             print(f"{error}\ncontinue with: {_again(given)}" if str(error) else "interrupted", file=sys.stderr)
         return INTERRUPTED
+    if isinstance(error, OSError) and error.filename is not None:
+        # The file system's own word for what a user named: a file where a directory is needed, no permission, no space.
+        where, got = f"foveate {given[0]}", f"{error.strerror}: {error.filename}"
+        print(f"{where}: expected a path that can be used, got {got}; choose another", file=sys.stderr)
+        return ERROR
     if not isinstance(error, FoveateError) and not re.match(r"[^:]+: expected .+, got .+", str(error), re.DOTALL):
         raise error  # a fault of the program, not a mistake of the user: show the traceback
     print(error, file=sys.stderr)

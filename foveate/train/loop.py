@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from foveate.errors import DataError, FoveateError
+from foveate.errors import DataError, FoveateError, NotANumber
 from foveate.io import DataRoot
 from foveate.tasks import AnyTask, Examples, Loss
 from foveate.train.averaging import WeightAverage
@@ -259,21 +259,26 @@ class _Trainer:
             numbers, batch = next(self.stream)
             sync = nullcontext() if part == parts - 1 else self.accelerator.no_sync(self.loss)
             with sync:
-                loss = self.loss(move(batch, self.accelerator.device), self.before + self.step)
+                try:
+                    loss = self.loss(move(batch, self.accelerator.device), self.before + self.step)
+                except NotANumber:  # attention notices weights that have overflowed before the loss does
+                    self._raise_diverged(math.nan, math.nan, used + numbers)
                 self.accelerator.backward(loss.total)
             losses.append(loss)
             used += numbers
         return losses, used
 
-    def _raise_diverged(self, loss: float, norm: float, numbers: list[int]) -> None:
+    def _raise_diverged(self, loss: float, norm: float, numbers: list[int]) -> NoReturn:
         epoch, batch = divmod(self.step, self.plan.steps_per_epoch)
         named = ", ".join(str(number) for number in numbers[:NAMED]) + (", ..." if len(numbers) > NAMED else "")
-        kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "there is no checkpoint yet"
         raise Diverged(
             f"train: expected a finite loss and gradient, got loss {loss:g} and norm {norm:g} at step {self.step + 1} "
-            f"(epoch {epoch + 1}, batch {batch + 1}, examples {named}); {kept}: lower lr, set clip, "
+            f"(epoch {epoch + 1}, batch {batch + 1}, examples {named}); {self._kept()}: lower lr, set clip, "
             "or inspect these examples"
         )
+
+    def _kept(self) -> str:
+        return f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "there is no checkpoint yet"
 
     def _evaluation_due(self) -> bool:
         if self.step == 0 or self.history.has(self.step):
@@ -288,8 +293,14 @@ class _Trainer:
         return self.training.patience is not None and self.history.waited >= self.training.patience
 
     def _evaluate(self) -> None:
-        with nullcontext() if self.average is None else self.average.applied():
-            self._evaluate_weights()
+        try:
+            with nullcontext() if self.average is None else self.average.applied():
+                self._evaluate_weights()
+        except NotANumber as error:
+            raise Diverged(
+                f"train: expected finite weights, got NaN in the evaluation after step {self.step} ({error}); "
+                f"{self._kept()}: lower lr or set clip"
+            ) from None
 
     def _evaluate_weights(self) -> None:
         metrics = evaluate(

@@ -1,0 +1,38 @@
+"""A mistake of a user is answered in one line, before anything is computed for nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foveate.cli.main import main
+
+SMALL = ["limit=8", "batch_size=4", "warmup=0", "images.size=32", "hidden=8", "heads=2", "layers=1", "--quiet"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [(3, "got loss nan and norm nan at step 2 (epoch 1, batch 2"), (1, "in the evaluation after step 1 (softmax")],
+)
+def test_weights_that_overflow_are_reported_with_step_and_checkpoint(steps, said, tmp_path, capsys):
+    """Attention raises an error for NaN scores before there is a loss."""
+    out = str(tmp_path / "run")
+    assert main(["train", "vqa-mcan-scenes", "lr=1e30", f"steps={steps}", *SMALL, "--out", out]) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert "checkpoint" in error
+
+
+@pytest.mark.parametrize("options", [["--plot", "nodir/look.png"], ["--plot", "look.txt"], ["--out", "nodir/a.json"]])
+def test_look_checks_its_outputs_before_the_model_is_loaded(options, capsys):
+    assert main(["look", "no-model", "a.png", *options]) == 1
+    assert "look: expected" in capsys.readouterr().err
+
+
+def test_what_the_file_system_says_is_one_line(tmp_path: Path, capsys):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert main(["scenes", str(file), "--count", "1"]) == 1
+    message = f"foveate scenes: expected a path that can be used, got File exists: {file}; choose another\n"
+    assert capsys.readouterr().err == message
