@@ -18,9 +18,16 @@ from torch.autograd import forward_ad
 
 from foveate.checks import is_tracing
 
+INTERFACE = 2  # of module.cpp: a build with another number is stale and stays unused until `pip install` is run again
+
 
 def _load() -> ModuleType | None:
-    """The module that was built; FOVEATE_NATIVE=0 for none, or the path of another build of it."""
+    """The module that was built, unless it is stale; FOVEATE_NATIVE=0 for none, or the path of another build of it."""
+    module = _find()
+    return module if getattr(module, "interface", None) == INTERFACE else None
+
+
+def _find() -> ModuleType | None:
     setting = os.environ.get("FOVEATE_NATIVE", "1")
     if setting == "0":
         return None

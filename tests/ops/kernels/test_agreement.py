@@ -220,6 +220,12 @@ def test_the_gradient_of_the_choice() -> None:
     assert_twins(run, 2 * draw(4, 36), close=1e-8)
 
 
+def test_a_stale_build_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernels._load() is not None
+    monkeypatch.setattr(kernels, "INTERFACE", -1)
+    assert kernels._load() is None
+
+
 def test_operators_pass_opcheck() -> None:
     from foveate.ops.simplex import _entmax_rows
     from foveate.ops.total_variation import _prox_tv
