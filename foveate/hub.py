@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from foveate.errors import DataError
 from foveate.tasks import AnyTask, Predictor
@@ -159,11 +159,14 @@ def _check_size(task: AnyTask, path: Path) -> None:
     check_weights(model, path, task.obsolete_weights)
 
 
-_init_mode: Callable[[TorchDispatchMode], None] = TorchDispatchMode.__init__
+_init_mode: Callable[[TorchFunctionMode], None] = TorchFunctionMode.__init__
 
 
-class _Budget(TorchDispatchMode):
-    """Raises DataError if tensors are created out of proportion to a weights file, in bytes or in number."""
+class _Budget(TorchFunctionMode):
+    """Raises DataError if tensors are created out of proportion to a weights file, in bytes or in number.
+
+    Not a TorchDispatchMode: the first that is entered imports torch.compile, which takes a second.
+    """
 
     def __init__(self, path: Path) -> None:
         _init_mode(self)
@@ -171,10 +174,13 @@ class _Budget(TorchDispatchMode):
         self.most_bytes = 4 * path.stat().st_size + SLACK
         self.most_tensors = TENSORS_PER_WEIGHT * len(read_header(path)) + SLACK_TENSORS
 
-    def __torch_dispatch__(
+    def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func.__name__ == "normal_":  # nothing to fill on the meta device, and torch imports torch.compile to do it
+            return args[0] if args else kwargs["tensor"]
+        result = func(*args, **kwargs)
         # Operations in place, such as initialisations, return a tensor that has been counted.
         if isinstance(result, torch.Tensor) and not any(result is arg for arg in args):
             self.bytes += result.numel() * result.element_size()

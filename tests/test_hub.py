@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -158,3 +160,11 @@ def test_no_pickle_is_read(run: Path) -> None:
     torch.save(Toy(toy_net_points().settings, 3).build_model().state_dict(), run / "model.safetensors")
     with pytest.raises(DataError, match=r"load: expected complete tensors in"):
         hub.load(run)
+
+
+def test_loading_a_run_imports_neither_torch_compile_nor_matplotlib() -> None:
+    """Either would take longer than everything else that `load` does."""
+    slow = {"torch._dynamo", "sympy", "matplotlib", "pandas", "gradio", "transformers"}
+    code = f"import sys, foveate; foveate.load('scenes-vqa'); print(sorted({slow} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
