@@ -59,7 +59,7 @@ class Walk:
         if file not in self.files:
             self.files.append(file)
         caller = _calling_file(frame)
-        passed_down = frame.f_code.co_name in ("<genexpr>", "<lambda>", "__torch_dispatch__")
+        passed_down = frame.f_code.co_name in ("<genexpr>", "<lambda>", "__torch_function__")
         if caller is not None and _rank(caller) < _rank(file) and not passed_down:
             self.upward.append(f"{caller} -> {file}:{frame.f_code.co_name}")
 

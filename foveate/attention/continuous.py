@@ -21,9 +21,11 @@ from foveate.attention.attended import (
 )
 from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.fits import Fit
+from foveate.checks import is_tracing
 from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.density import Density
 from foveate.ops.grid import cell_centres, cell_centres_1d, ragged_centres
+from foveate.ops.memo import memo
 from foveate.ops.reading import weighted_sum
 from foveate.ops.ridge import ridge_coefficients, ridge_weights
 
@@ -155,9 +157,18 @@ def _positions(weights: Tensor, grid: Grid) -> Tensor:
     if isinstance(grid, Tensor):
         points = ragged_centres(grid, weights.shape[-1], dtype=weights.dtype).to(weights.device)
         return points.reshape(len(grid), *[1] * (weights.ndim - 2), *points.shape[1:]).expand(*weights.shape, 2)
+    if is_tracing():
+        return _centres(tuple(grid), weights.dtype, weights.device)
+    return _kept_centres(tuple(grid), weights.dtype, weights.device)
+
+
+def _centres(grid: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     make: Any = cell_centres_1d if len(grid) == 1 else cell_centres
-    centres: Tensor = make(*grid, dtype=weights.dtype, device=weights.device)
+    centres: Tensor = make(*grid, dtype=dtype, device=device)
     return centres
+
+
+_kept_centres = memo(maxsize=64)(_centres)
 
 
 def _query_axes(mask: Tensor | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 from foveate.data.samples import Question
 
@@ -32,6 +33,7 @@ _LONE_PERIOD = re.compile(r"\.(?!\d)")
 _PERIODS_DROPPED = 32  # the evaluator passes a flag where a count belongs, so it stops after 32
 
 
+@lru_cache(maxsize=65536)
 def normalise_answer(text: str) -> str:
     """Normalise an answer as the official VQA evaluator does.
 

@@ -117,8 +117,12 @@ class Basis(ABC):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Basis) and self._key == other._key
 
-    def __hash__(self) -> int:
+    @cached_property
+    def _hash(self) -> int:
         return hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def dim(self) -> int:
@@ -133,7 +137,13 @@ class Basis(ABC):
         return type(self)(self.centres.to(device), self.variance.to(device), self.suits)
 
     def mass_in_image(self) -> Tensor:
-        """(J,) integral of every function over the unit interval or square: its expectation under a uniform density."""
+        """(J,) integral of every function over the unit interval or square: its expectation under a uniform density.
+
+        Kept between calls: do not write to it.
+        """
+        return self._mass_in_image() if is_tracing() else _mass_in_image(self)
+
+    def _mass_in_image(self) -> Tensor:
         spread = torch.diag(self.variance).expand(len(self), self.dim, self.dim)
         if not math.isinf(self.power):
             if self.dim == 1:
@@ -239,3 +249,8 @@ def _constant_error(basis: Basis, cells: tuple[int, ...], penalty: float = 0.01)
     system = F.T @ F + penalty * torch.eye(len(basis), dtype=torch.float64)
     coefficients = torch.cholesky_solve(F.sum(0)[:, None], torch.linalg.cholesky(system))
     return float((basis(seen) @ coefficients - 1).abs().max())
+
+
+@memo(maxsize=64)
+def _mass_in_image(basis: Basis) -> Tensor:
+    return basis._mass_in_image()

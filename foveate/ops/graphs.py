@@ -1,7 +1,8 @@
 """The graphs of total variation: grids (a chain is a grid of one row) and arbitrary lists of edges.
 
 A graph implements what the solver needs for a whole batch at once: differences along edges and their adjoint, the
-solution of a Laplacian system in the graph's spectral basis, and the components that remain when edges are cut.
+solution of a Laplacian system (in the graph's spectral basis unless it is large), and the components that remain when
+edges are cut.
 Node tensors have shape (*nodes, B), edge tensors (*edges, B): with the batch last, every step works on long rows.
 """
 
@@ -14,7 +15,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from foveate.ops.grid import grid_edges
 from foveate.ops.support import connected_components
+
+_LONG = 512  # nodes of a chain from which a fast cosine transform beats a matrix product
+_LARGEST_BASIS = 1024  # nodes of a graph up to which eigenvectors are computed
 
 
 class Graph(ABC):
@@ -63,9 +68,8 @@ class GridGraph(Graph):
         # The slots of the last row and of the last column point outside the grid: `joins` is False there.
         self.near = torch.arange(H * W, device=device).repeat(2)
         self.far = self.near + torch.tensor([W, 1], device=device).repeat_interleave(H * W)
-        self._down, down = _cosines(H, dtype, device)
-        self._across, across = _cosines(W, dtype, device)
-        self._eigenvalues = (down[:, None] + across)[..., None]
+        self._down, self._across = _Cosines(H, dtype, device), _Cosines(W, dtype, device)
+        self._eigenvalues = (self._down.eigenvalues[:, None] + self._across.eigenvalues)[..., None]
 
     def difference(self, x: Tensor) -> Tensor:
         out = x.new_zeros(*self.edges, x.shape[-1])
@@ -92,11 +96,8 @@ class GridGraph(Graph):
         return 1 / (1 + strength * self._eigenvalues)
 
     def smooth(self, x: Tensor, damping: Tensor) -> Tensor:
-        H, W, B = x.shape
-        # Two matrix products beat a fast cosine transform at the sizes of attention grids.
-        spectrum = torch.matmul(self._across, (self._down @ x.reshape(H, W * B)).reshape(H, W, B)).mul_(damping)
-        columns = torch.matmul(self._across.T, spectrum)
-        return (self._down.T @ columns.reshape(H, W * B)).reshape(H, W, B)
+        spectrum = self._across.analyse(self._down.analyse(x, 0), 1).mul_(damping)
+        return self._down.synthesise(self._across.synthesise(spectrum, 1), 0)
 
     def route(self, surplus: Tensor) -> Tensor | None:
         H, W = self.nodes
@@ -114,9 +115,7 @@ class EdgeGraph(Graph):
     def __init__(self, N: int, edges: Tensor, dtype: torch.dtype) -> None:
         self.nodes, self.edges = (N,), (edges.shape[0],)
         self.near, self.far = edges.T.contiguous()
-        basis, values = _laplacian_basis(N, tuple(edges.flatten().tolist()))
-        self._basis = basis.to(device=edges.device, dtype=dtype)
-        self._eigenvalues = values.to(device=edges.device, dtype=dtype)[:, None]
+        self._solver = (_Spectral if N <= _LARGEST_BASIS else _Chebyshev)(N, edges, dtype)
 
     def difference(self, x: Tensor) -> Tensor:
         return x[self.far] - x[self.near]
@@ -129,21 +128,143 @@ class EdgeGraph(Graph):
         return keep[self.far] & keep[self.near]
 
     def damping(self, strength: Tensor) -> Tensor:
+        return self._solver.damping(strength)
+
+    def smooth(self, x: Tensor, damping: Tensor) -> Tensor:
+        return self._solver.smooth(x, damping)
+
+
+def grid_of_edges(N: int, edges: Tensor) -> tuple[int, int] | None:
+    """Rows and columns of the grid whose cells, in row order, have exactly these edges; None for any other graph.
+
+    >>> from foveate.ops.grid import grid_edges
+    >>> grid_of_edges(6, grid_edges(2, 3).flip(0)), grid_of_edges(6, torch.tensor([[0, 5]]))
+    ((2, 3), None)
+    """
+    low, high = edges.amin(-1), edges.amax(-1)
+    found = (low * N + high).sort().values
+    for W in range(1, N + 1):
+        H = N // W
+        if H * W != N or len(edges) != H * (W - 1) + W * (H - 1):
+            continue
+        near, far = grid_edges(H, W, device=edges.device).unbind(-1)
+        if torch.equal((near * N + far).sort().values, found):
+            return H, W
+    return None
+
+
+class _Spectral:
+    """Solves Laplacian systems in the basis of eigenvectors, which takes N³ operations once and N² each time."""
+
+    def __init__(self, N: int, edges: Tensor, dtype: torch.dtype) -> None:
+        basis, values = _laplacian_basis(N, tuple(edges.flatten().tolist()))
+        self._basis = basis.to(device=edges.device, dtype=dtype)
+        self._eigenvalues = values.to(device=edges.device, dtype=dtype)[:, None]
+
+    def damping(self, strength: Tensor) -> Tensor:
         return 1 / (1 + strength * self._eigenvalues)
 
     def smooth(self, x: Tensor, damping: Tensor) -> Tensor:
         return self._basis @ (self._basis.T @ x).mul_(damping)
 
 
+class _Chebyshev:
+    """Solves Laplacian systems by Chebyshev's iteration with a sparse matrix: a number of products that depends on the
+    largest degree and on the strength, not on N.
+    """
+
+    def __init__(self, N: int, edges: Tensor, dtype: torch.dtype) -> None:
+        near, far = edges.T
+        one = torch.ones(len(edges), dtype=dtype, device=edges.device)
+        rows, columns = torch.cat([near, far, near, far]), torch.cat([near, far, far, near])
+        # the entries of a loop (i, i) cancel
+        self._laplacian = torch.sparse_coo_tensor(
+            torch.stack([rows, columns]), torch.cat([one, one, -one, -one]), (N, N), check_invariants=False
+        ).coalesce()
+        degree = torch.bincount(torch.cat([near, far]), minlength=N)
+        self._largest = 2.0 * float(degree.max())  # no eigenvalue is larger
+
+    def damping(self, strength: Tensor) -> Tensor:
+        return strength
+
+    def smooth(self, x: Tensor, damping: Tensor) -> Tensor:
+        if self._largest == 0:
+            return x
+        half = 0.5 * self._largest * damping  # of the interval of the eigenvalues, 1 .. 1 + 2 half
+        condition = 1 + 2 * float(half.max())
+        steps = math.ceil(0.5 * math.sqrt(condition) * math.log(2 / torch.finfo(x.dtype).eps)) + 1
+        ratio = (1 + half) / half
+        rho, step, residual = 1 / ratio, x / (1 + half), x
+        result = step.clone()
+        for _ in range(steps):
+            residual = residual - step - damping * (self._laplacian @ step)
+            after = 1 / (2 * ratio - rho)
+            step = (after * rho) * step + (2 * after / half) * residual
+            result += step
+            rho = after
+        return result
+
+
+class _Cosines:
+    """The orthonormal cosine basis of a chain of n nodes, with its eigenvalues 2 − 2 cos(πk/n).
+
+    A matrix product beats a fast cosine transform at the sizes of attention grids, but not on long chains.
+    """
+
+    def __init__(self, n: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.n, self.eigenvalues = n, _chain_eigenvalues(n, dtype, device)
+        self._long = n >= _LONG
+        self._table = (_half_turns if self._long else _cosine_matrix)(n, dtype, device)
+
+    def analyse(self, x: Tensor, dim: int) -> Tensor:
+        """Coefficients of x (H, W, B) along axis 0 or 1."""
+        if not self._long:
+            return self._along(self._table, x, dim)
+        # the cosine transform of n numbers is the Fourier transform of the even ones followed by the odd ones backwards
+        x = x.movedim(dim, -1)
+        spectrum = torch.fft.fft(torch.cat([x[..., ::2], x[..., 1::2].flip(-1)], -1))
+        turned: Tensor = (spectrum * self._table).real
+        return turned.movedim(-1, dim)
+
+    def synthesise(self, x: Tensor, dim: int) -> Tensor:
+        """The inverse of `analyse`, which is its adjoint."""
+        if not self._long:
+            return self._along(self._table.T, x, dim)
+        x = x.movedim(dim, -1)
+        mixed = torch.fft.fft(x * self._table).real
+        result = torch.empty_like(mixed)
+        evens = (self.n + 1) // 2
+        result[..., ::2], result[..., 1::2] = mixed[..., :evens], mixed[..., evens:].flip(-1)
+        return result.movedim(-1, dim)
+
+    def _along(self, matrix: Tensor, x: Tensor, dim: int) -> Tensor:
+        H, W, B = x.shape
+        return torch.matmul(matrix, x) if dim else (matrix @ x.reshape(H, W * B)).reshape(H, W, B)
+
+
 @lru_cache(maxsize=64)
-def _cosines(n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The orthonormal cosine basis (n, n) of a chain, one function per row, and its eigenvalues 2 − 2 cos(πk/n)."""
+def _cosine_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The basis (n, n), one function per row."""
     # In float64 first: float32 loses digits in the cosine of a large argument.
     k = torch.arange(n, dtype=torch.float64)[:, None]
     basis = torch.cos(math.pi / n * k * (k.T + 0.5)) * math.sqrt(2 / n)
     basis[0] /= math.sqrt(2)
-    values = 2 - 2 * torch.cos(math.pi / n * k[:, 0])
-    return basis.to(device=device, dtype=dtype), values.to(device=device, dtype=dtype)
+    return basis.to(device=device, dtype=dtype)
+
+
+@lru_cache(maxsize=64)
+def _half_turns(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`√(2/n) exp(−iπk/(2n))`, and √(1/n) for k = 0."""
+    k = torch.arange(n, dtype=torch.float64)
+    size = torch.full_like(k, math.sqrt(2 / n))
+    size[0] = math.sqrt(1 / n)
+    turn = torch.polar(size, -math.pi / (2 * n) * k)
+    return turn.to(device=device, dtype=torch.complex128 if dtype == torch.float64 else torch.complex64)
+
+
+def _chain_eigenvalues(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    values = 2 - 2 * torch.cos(math.pi / n * torch.arange(n, dtype=torch.float64))
+    return values.to(device=device, dtype=dtype)
 
 
 @lru_cache(maxsize=16)

@@ -18,7 +18,7 @@ from foveate.ops.em import GaussianMixtures, Mixing, Points, expectation_maximis
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.mixture import Mixture
 from foveate.ops.mixture_choice import STARTS, best_restart, choose_components, initial, take
-from foveate.ops.moments import Floor, check_points, check_weights, floor_matrix
+from foveate.ops.moments import Floor, check_points, check_weights, floor_diagonal
 from foveate.ops.radial import scale_of_covariance
 from foveate.ops.simplex import sparsemax
 from foveate.registry import lookup
@@ -188,7 +188,7 @@ def _points(
     batch, N = weights.shape[:-1], weights.shape[-1]
     filled = total > 0
     weights = torch.where(filled, weights / torch.where(filled, total, 1.0), 1 / N)
-    spread = floor_matrix(where, positions, mask, floor).diagonal(dim1=-2, dim2=-1)
+    spread = floor_diagonal(where, positions, mask, floor)
     if positions.ndim > 2:
         positions = positions.expand(*batch, *positions.shape[-2:]).reshape(-1, *positions.shape[-2:])
     if spread.ndim > 1:

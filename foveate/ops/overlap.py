@@ -14,6 +14,7 @@ from torch.autograd.forward_ad import unpack_dual
 from foveate.errors import ShapeError
 from foveate.ops.basis import Basis
 from foveate.ops.fixed_nodes import smoothed_frame, smoothed_terms, supported_moments
+from foveate.ops.kernels import densities
 from foveate.ops.moments import half_axes, inverse_transpose, lower_root, root_determinant
 from foveate.ops.quadrature import ball_moments, chord_moments
 from foveate.ops.radial import bump_width, peak, radial_pdf, support_ratio
@@ -43,8 +44,12 @@ def expect_basis(where: str, mean: Tensor, covariance: Tensor, power: float, bas
     if basis.dim != d:
         raise ShapeError(f"{where}: expected a basis of dimension {d}, got {basis.dim}; use grid(count, dim={d})")
     centres, variance = (x.to(mean.device, torch.float64) for x in (basis.centres, basis.variance))
+    both_normal = math.isinf(power) and math.isinf(basis.power)
+    native = densities.normal(mean, covariance, centres, variance) if both_normal else None
+    if native is not None:
+        return native
     wide, matrix = mean.double(), covariance.double()
-    if math.isinf(power) and math.isinf(basis.power):
+    if both_normal:
         wider = matrix + torch.diag(variance)
         if d == 2 and not _needs_formula(wide):
             return _normal(wide, wider, centres)[0].to(mean.dtype)

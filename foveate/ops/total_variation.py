@@ -29,7 +29,7 @@ from foveate.checks import (
 from foveate.errors import ShapeError
 from foveate.ops import kernels
 from foveate.ops.derivatives import needs_function
-from foveate.ops.graphs import EdgeGraph, Graph, GridGraph
+from foveate.ops.graphs import EdgeGraph, Graph, GridGraph, grid_of_edges
 from foveate.ops.tv_by_row import check_smoothness, prox_by_row
 from foveate.ops.tv_solver import group_mean, minimise
 
@@ -219,10 +219,13 @@ def _prox_tv(
     if not bool(torch.isfinite(y).all()):
         _raise_not_finite(where, torch.where(keep, x, 0).movedim(-1, dim))
 
+    shape = (nodes[0] if axes == 2 else 1, nodes[-1]) if edges is None else grid_of_edges(N, edges.long())
+
     def graph(dtype: torch.dtype) -> Graph:
-        if edges is not None:
+        if shape is None:
+            assert edges is not None
             return EdgeGraph(N, edges.long(), dtype)
-        return GridGraph(nodes[0] if axes == 2 else 1, nodes[-1], dtype, x.device)
+        return GridGraph(*shape, dtype, x.device)
 
     problem = _Standardised.of(y, k, smoothness)
     # Transposed: the solver wants the batch last.

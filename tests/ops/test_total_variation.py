@@ -13,12 +13,15 @@ from benchmarks.graph_programs import TOLERANCE, Problem, by_program, check_grap
 from foveate.errors import ShapeError
 from foveate.ops import (
     gfusedmax,
+    graphs,
+    kernels,
     prox_tv1d,
     prox_tv2d,
     prox_tv_graph,
     solve_tv1d,
     solve_tv2d,
     solve_tv_graph,
+    total_variation,
     tvmax,
 )
 from foveate.ops.grid import grid_edges
@@ -304,3 +307,45 @@ def test_operator_is_well_formed():
 
     x, keep = draw(4, 2, 3).requires_grad_(), torch.ones(4, 2, 3, dtype=torch.bool)
     torch.library.opcheck(_prox_tv, (x, keep, None, 2, 0.2, -1, "prox_tv2d"))
+
+
+# --------------------------------------------------------------------------------------------- large graphs in torch
+
+
+def in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_module", None)
+
+
+@pytest.mark.parametrize("n", [513, 700])
+def test_a_long_chain_goes_by_the_fast_cosine_transform(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_torch(monkeypatch)
+    x = draw(3, n)
+    fast = solve_tv1d(x, 0.4)
+    monkeypatch.setattr(graphs, "_LONG", n + 1)
+    slow = solve_tv1d(x, 0.4)
+    assert (fast.gap <= 1e-12).all()
+    torch.testing.assert_close(fast.value, slow.value, rtol=0, atol=1e-9)
+    assert torch.equal(fast.groups, slow.groups)
+
+
+def test_a_large_graph_needs_no_eigenvectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_torch(monkeypatch)
+    x, near = draw(2, 60), torch.arange(59)
+    edges = torch.cat([torch.stack([near, near + 1], 1), torch.tensor([[0, 30], [7, 7], [5, 50], [5, 50]])])
+    dense = solve_tv_graph(x, edges, 0.3)
+    monkeypatch.setattr(graphs, "_LARGEST_BASIS", 10)
+    monkeypatch.setattr(graphs, "_laplacian_basis", None)
+    sparse = solve_tv_graph(x, edges, 0.3)
+    assert (sparse.gap <= 1e-12).all()
+    torch.testing.assert_close(sparse.value, dense.value, rtol=0, atol=1e-9)
+    lone = torch.zeros(0, 2, dtype=torch.long)
+    torch.testing.assert_close(solve_tv_graph(x, lone, 0.3).value, x)
+
+
+def test_the_edges_of_a_grid_are_solved_as_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_torch(monkeypatch)
+    monkeypatch.setattr(total_variation, "EdgeGraph", None)
+    x, edges = draw(2, 6, 5), grid_edges(6, 5)
+    order = torch.randperm(len(edges), generator=torch.Generator().manual_seed(0))
+    graph = solve_tv_graph(x.flatten(1), edges[order].flip(-1), 0.2)
+    torch.testing.assert_close(graph.value.reshape(x.shape), solve_tv2d(x, 0.2).value, rtol=0, atol=1e-9)

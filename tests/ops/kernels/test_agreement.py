@@ -15,9 +15,12 @@ from torch import Tensor
 
 from foveate.attention import mechanism
 from foveate.ops import entmax, fusedmax, gfusedmax, kernels, sparsemax, tvmax
+from foveate.ops.basis import GaussianBasis
 from foveate.ops.em import Points, expectation_maximisation, round_gaussians, with_background
+from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_variance, grid_edges
 from foveate.ops.mixture_fit import fit_mixture, select_mixture
+from foveate.ops.moments import match_moments
 from foveate.ops.quadrature import chord_moments
 from foveate.ops.reading import LARGE, weighted_sum
 from foveate.ops.starts import spread_start
@@ -218,6 +221,55 @@ def test_the_gradient_of_the_choice() -> None:
         return torch.cat([fit.weights, fit.components.mean.flatten(1), fit.components.covariance.flatten(1)], -1)
 
     assert_twins(run, 2 * draw(4, 36), close=1e-8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("floor", ["cell", 1e-3])
+def test_moments_of_weights(floor: float | str, dtype: torch.dtype) -> None:
+    positions = cell_centres(6, 7, dtype=dtype)
+    weights = sparsemax(2 * draw(3, 2, 42, dtype=dtype))
+    weights[0, 1] = 0
+    mask = torch.rand(3, 2, 42, generator=torch.Generator().manual_seed(0)) > 0.3
+    shared = torch.where(mask, weights, 0)
+    shared = shared / shared.sum(-1, keepdim=True).clamp(min=1e-9)
+    for w, keep in ((weights, None), (shared, mask), (shared[:, 0], mask[:, 0])):
+        ours = match_moments(w, positions, keep, floor, where="test")
+        with only_torch():
+            twins = match_moments(w, positions, keep, floor, where="test")
+        for got, expected in zip(ours, twins, strict=True):
+            torch.testing.assert_close(got, expected, rtol=0, atol=CLOSE[dtype])
+    for wrong in (-weights, 2 * weights, torch.full_like(weights, torch.nan)):
+        with pytest.raises(ValueError, match="test: expected"):
+            match_moments(wrong, positions, None, floor, where="test")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_expectations_of_gaussians(dtype: torch.dtype) -> None:
+    root = draw(4, 3, 2, 2, dtype=dtype)
+    density = Gaussian(draw(4, 3, 2, dtype=dtype), 0.1 * root @ root.mT + 1e-3 * torch.eye(2, dtype=dtype))
+    for basis in (GaussianBasis.grid(25), GaussianBasis.for_grid(14, 14)):
+        ours = density.expect(basis)
+        with only_torch():
+            twin = density.expect(basis)
+        torch.testing.assert_close(ours, twin, rtol=CLOSE[dtype], atol=1e-30)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_parameters_that_are_not_sound_are_refused(dtype: torch.dtype) -> None:
+    good = torch.eye(2, dtype=dtype).expand(3, 2, 2).clone()
+    for row in (
+        [1.0, 2.0, 2.0, 1.0],
+        [1.0, 0.5, -0.5, 1.0],
+        [math.nan, 0, 0, 1.0],
+        [0.0, 0, 0, 0],
+        [math.inf, 0, 0, 1],
+    ):
+        wrong = good.clone()
+        wrong[1] = torch.tensor(row).reshape(2, 2)
+        with pytest.raises(ValueError, match="Gaussian: expected"):
+            Gaussian(torch.zeros(3, 2, dtype=dtype), wrong)
+    with pytest.raises(ValueError, match="finite mean"):
+        Gaussian(torch.full((3, 2), math.inf, dtype=dtype), good)
 
 
 def test_a_stale_build_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

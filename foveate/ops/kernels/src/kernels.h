@@ -71,6 +71,15 @@ struct EmKernels {
                  long N, long iterations, int threads);
 };
 
+// Densities in the plane, without a gradient; see density.inc.
+template <class T>
+struct DensityKernels {
+  bool (*moments)(const EmCells<T>& cells, const uint8_t* mask, T* mean, T* covariance, long B, long N, int threads);
+  bool (*sound)(const T* mean, const T* matrix, long R);
+  void (*normal)(const T* mean, const T* covariance, const double* centres, const double* variance, T* out, long R, long J,
+                 int threads);
+};
+
 struct Kernels {
   const char* unit;  // name of the vector unit
   RowKernels<float> rows32;
@@ -82,6 +91,8 @@ struct Kernels {
   ChordKernel chords;
   EmKernels<float> em32;
   EmKernels<double> em64;
+  DensityKernels<float> density32;
+  DensityKernels<double> density64;
 };
 
 const Kernels& kernels();

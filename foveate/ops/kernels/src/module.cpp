@@ -177,10 +177,35 @@ void em_choose(bool wide, const Cells& cells, uintptr_t means, long means_stride
   wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
 }
 
+bool density_moments(bool wide, const Cells& cells, uintptr_t mask, uintptr_t mean, uintptr_t covariance, long B, long N,
+                     int threads) {
+  nb::gil_scoped_release release;
+  const auto run = [&](const auto& density, auto zero) {
+    using T = decltype(zero);
+    return density.moments(cells_of<T>(cells), at<uint8_t>(mask), at<T>(mean), at<T>(covariance), B, N, threads);
+  };
+  return wide ? run(kernels().density64, double{}) : run(kernels().density32, float{});
+}
+
+bool density_sound(bool wide, uintptr_t mean, uintptr_t matrix, long R) {
+  if (wide) return kernels().density64.sound(at<double>(mean), at<double>(matrix), R);
+  return kernels().density32.sound(at<float>(mean), at<float>(matrix), R);
+}
+
+void density_normal(bool wide, uintptr_t mean, uintptr_t covariance, uintptr_t centres, uintptr_t variance, uintptr_t out,
+                    long R, long J, int threads) {
+  nb::gil_scoped_release release;
+  const auto run = [&](const auto& density, auto zero) {
+    using T = decltype(zero);
+    density.normal(at<T>(mean), at<T>(covariance), at<double>(centres), at<double>(variance), at<T>(out), R, J, threads);
+  };
+  wide ? run(kernels().density64, double{}) : run(kernels().density32, float{});
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.attr("interface") = 2;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
+  m.attr("interface") = 3;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
   m.def("unit", [] { return kernels().unit; });
   m.def("entmax_forward", &entmax_forward);
   m.def("entmax_backward", &entmax_backward);
@@ -194,4 +219,7 @@ NB_MODULE(_native, m) {
   m.def("em_backward", &em_backward);
   m.def("spread_starts", &spread_starts);
   m.def("em_choose", &em_choose);
+  m.def("density_moments", &density_moments);
+  m.def("density_sound", &density_sound);
+  m.def("density_normal", &density_normal);
 }
