@@ -49,6 +49,8 @@ bench: $(STAMP)-dev $(STAMP)-bench ## measure the mechanisms beside other packag
 	$(BIN)/python benchmarks/continuous.py --save
 	$(BIN)/python benchmarks/mixtures.py --save
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/native.py --save
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/growth.py --save
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/start.py --save
 
 guard: $(STAMP)-dev $(STAMP)-bench ## what became slower since the committed benchmark
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/guard.py

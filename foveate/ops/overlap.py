@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch.autograd.forward_ad import unpack_dual
 
+from foveate.checks import is_tracing
 from foveate.errors import ShapeError
 from foveate.ops.basis import Basis
 from foveate.ops.fixed_nodes import smoothed_frame, smoothed_terms, supported_moments
@@ -74,8 +75,15 @@ def _integrate(
                 f"{where}: expected a GaussianBasis inside torch.func under torch.compile, got a density and a basis "
                 "with bounded support; leave torch.compile out, or use a GaussianBasis"
             )
+    if not math.isinf(power) and not is_tracing() and not _has_gradient(mean, covariance):
+        moments, factor, _ = _ball(mean, covariance, centres, variance, power, bump)
+        return factor.unsqueeze(-1) * _value(moments)
     run: Callable[..., tuple[Tensor, ...]] = (_Smoothed if math.isinf(power) else _Supported).apply
     return run(mean, covariance, centres, variance, power, bump)[0]
+
+
+def _has_gradient(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 class _Expectation(torch.autograd.Function):
@@ -137,14 +145,9 @@ class _Supported(_Expectation):
     def forward(
         mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor, power: float, bump: float
     ) -> tuple[Tensor, ...]:
-        d = mean.shape[-1]
-        width = bump_width(variance, bump)
-        semi, axes = half_axes(support_ratio(power, d) * covariance / (width.unsqueeze(-1) * width))
-        centre = ((centres - mean.unsqueeze(-2)) / width) @ axes
-        moments = _moments(semi, centre, power, bump)
-        factor = peak(power, d) / (semi.prod(-1) * width.prod())
+        moments, factor, turn = _ball(mean, covariance, centres, variance, power, bump)
         total = factor[..., None, None] * moments
-        return _value(total), total, axes / width.unsqueeze(-1) / semi.unsqueeze(-2)
+        return _value(total), total, turn
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
@@ -158,6 +161,19 @@ class _Supported(_Expectation):
         inner = m * second - 0.5 * _value(total)[..., None, None] * eye
         to_mean, to_support = _turn_back(2 * m * first, inner, turn)
         return to_mean, support_ratio(m, first.shape[-1]) * to_support, None, None, None, None
+
+
+def _ball(
+    mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor, power: float, bump: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The integrals M (R, J, 6), the factor c (R,) and `A⁻ᵀ` (R, d, d) of `_Supported`."""
+    d = mean.shape[-1]
+    width = bump_width(variance, bump)
+    semi, axes = half_axes(support_ratio(power, d) * covariance / (width.unsqueeze(-1) * width))
+    centre = ((centres - mean.unsqueeze(-2)) / width) @ axes
+    moments = _moments(semi, centre, power, bump)
+    factor = peak(power, d) / (semi.prod(-1) * width.prod())
+    return moments, factor, axes / width.unsqueeze(-1) / semi.unsqueeze(-2)
 
 
 class _Smoothed(_Expectation):
