@@ -66,6 +66,8 @@ def captioning_lstm_flickr8k() -> Recipe:
 def captioning_lstm_flickr8k_joined() -> Recipe:
     """A captioner on Flickr8k with joined features, label smoothing and averaged weights; trained by cross-entropy.
 
+    Not trained to its end yet: no score is known.
+
     foveate extract efficientnet-lite0+efficientnet-lite1+efficientnet-lite2 DATA/images DATA/efficientnet-lite012.h5
     foveate train captioning-lstm-flickr8k-joined --data DATA
     """
