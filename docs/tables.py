@@ -131,20 +131,27 @@ def vqa_scenes_answers() -> str:
     return comparison("vqa_scenes", ANSWERS | more)
 
 
+LOOKS = {
+    "js": ("JS, bits", -1.0),
+    "js/two-distant": ("JS, two distant", -1.0),
+    "spearman": ("Spearman", 1.0),
+    "mass": ("mass in region", 1.0),
+    "pointing": ("pointing", 1.0),
+    "area": ("area", -1.0),
+    "regions": ("regions", -1.0),
+    "components": ("K*", -1.0),
+}
+
+
 def vqa_scenes_attention() -> str:
-    return comparison(
-        "vqa_scenes",
-        {
-            "js": ("JS, bits", -1.0),
-            "js/two-distant": ("JS, two distant", -1.0),
-            "spearman": ("Spearman", 1.0),
-            "mass": ("mass in region", 1.0),
-            "pointing": ("pointing", 1.0),
-            "area": ("area", -1.0),
-            "regions": ("regions", -1.0),
-            "components": ("K*", -1.0),
-        },
-    )
+    return comparison("vqa_scenes", LOOKS)
+
+
+def vqa_scenes_background() -> str:
+    """Multimodal attention with and without a background, from the same softmax run."""
+    chosen = ("js", "js/two-distant", "spearman", "mass", "pointing", "regions", "components")
+    accuracy = {"accuracy": ("accuracy, %", 100.0), "accuracy/two-distant": ("two distant, %", 100.0)}
+    return comparison("vqa_scenes_background", accuracy | {name: LOOKS[name] for name in chosen})
 
 
 def vqa_short() -> str:
@@ -280,6 +287,7 @@ BLOCKS = {
     "vqa-short": vqa_short,
     "vqa-scenes-answers": vqa_scenes_answers,
     "vqa-scenes-attention": vqa_scenes_attention,
+    "vqa-scenes-background": vqa_scenes_background,
     "vqa-steps": vqa_steps,
     "vqa-coco": vqa_coco,
     "components": components,
