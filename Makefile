@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 .DEFAULT_GOAL := help
-.PHONY: help demo studio browsers test test-all fuzz check format bench guard sanitize docs constraints licences clean
+.PHONY: help wheels demo studio browsers test test-all fuzz check format bench guard sanitize docs constraints licences clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,11 @@ sanitize: $(STAMP)-dev ## the kernel tests under the address and undefined-behav
 
 docs: $(STAMP)-docs ## build the documentation in docs/_build
 	$(BIN)/python -m sphinx -q -W -b html docs docs/_build
+
+wheels: $(STAMP)-dev ## build source and wheels in dist, install each in an empty environment and try it
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	rm -rf dist
+	$(BIN)/python tools/wheels.py dist
 
 constraints: ## update constraints.txt to the newest compatible versions
 	$(PYTHON) tools/constraints.py
