@@ -4,7 +4,7 @@ from functools import partial
 
 from foveate.attention.attended import AnyGrid, Attended, Grid
 from foveate.attention.continuous import ContinuousAttention
-from foveate.attention.discrete import DiscreteAttention
+from foveate.attention.discrete import DiscreteAttention, transform_options
 from foveate.attention.dot_product import scaled_dot_product_attention
 from foveate.attention.fits import ChooseMixture, Fit, MatchBetaGaussian, MatchMoments, SparseMixture, SplitMixture
 from foveate.attention.learnable import Entmax, Learnable
@@ -18,7 +18,13 @@ from foveate.ops import TRANSFORMS
 _THESIS, _PAPER = "Farinhas 2021", "Farinhas et al. 2021"
 MECHANISMS: dict[str, Mechanism] = {
     **{
-        name: Mechanism(partial(DiscreteAttention, name), row.summary, row.reference, needs_grid=row.axes == 2)
+        name: Mechanism(
+            partial(DiscreteAttention, name),
+            row.summary,
+            row.reference,
+            needs_grid=row.axes == 2,
+            options=frozenset(transform_options(row)) | {"edges"},
+        )
         for name, row in TRANSFORMS.items()
     },
     "continuous-softmax": continuous(MatchMoments, "one Gaussian", f"{_THESIS}, §4.2", family="gaussian"),

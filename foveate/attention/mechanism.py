@@ -27,6 +27,7 @@ class Mechanism:
         continuous: attends with a density instead of weights.
         fit: of a continuous mechanism: the class whose fields are its options.
         fixed: options of the fit that the mechanism sets itself.
+        options: names of the options that `build` accepts; None if that is not known.
     """
 
     build: Callable[..., nn.Module]
@@ -36,22 +37,25 @@ class Mechanism:
     continuous: bool = False
     fit: type[Fit] | None = None
     fixed: tuple[str, ...] = ()
+    options: frozenset[str] | None = None
 
 
 def continuous(fit: type[Fit], summary: str, reference: str, **fixed: Any) -> Mechanism:
     """The row of a continuous mechanism: its options are those of the fit and those of `ContinuousAttention`."""
 
+    known = {field.name for field in fields(fit)}  # type: ignore[arg-type]
+    outer = set(signature(ContinuousAttention).parameters) - {"fit"}
+
     def build(**options: Any) -> nn.Module:
-        known = {field.name for field in fields(fit)}  # type: ignore[arg-type]
         of_fit = {key: value for key, value in options.items() if key in known}
         rest = {key: value for key, value in options.items() if key not in known}
-        outer = set(signature(ContinuousAttention).parameters) - {"fit"}
         for option in rest:
             if option not in outer:
                 raise UnknownName("option of a continuous mechanism", option, known | outer)
         return ContinuousAttention(fit(**(fixed | of_fit)), **rest)
 
-    return Mechanism(build, summary, reference, continuous=True, fit=fit, fixed=tuple(fixed))
+    options = frozenset(known | outer)
+    return Mechanism(build, summary, reference, continuous=True, fit=fit, fixed=tuple(fixed), options=options)
 
 
 def mechanism(name: str, **options: Any) -> nn.Module:

@@ -8,7 +8,7 @@ from foveate import hub
 from foveate.cli.outputs import check_parent, print_table
 from foveate.cli.train import is_first_process
 from foveate.io import DataDirectory, write_json
-from foveate.train.evaluation import evaluate as measure
+from foveate.train.evaluation import collect, evaluate_together
 from foveate.train.recipe import read_run
 
 
@@ -20,6 +20,7 @@ def evaluate(
     split: str = "val",
     out: Path | None = None,
     batch_size: int | None = None,
+    ensemble: str = "",
     no_verify: bool = False,
     allow_outside: bool = False,
 ) -> None:
@@ -33,26 +34,24 @@ def evaluate(
         split: which split.
         out: JSON file for the metrics and what they were measured on; by default they are only printed.
         batch_size: examples per forward pass, by default that of the training; does not change the metrics.
+        ensemble: further runs, separated by commas, whose scores are averaged with those of the run; for matching.
         no_verify: skip the checksums of feature stores.
         allow_outside: read images outside the directory of the data, where its files name any path.
     """
     check_parent("evaluate", out)
     recipe, _ = read_run(run, changes)
-    predictor = hub.load(run, changes)
-    root = DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)
-    examples = predictor.task.examples(split, root)
-    metrics = measure(
-        predictor.task,
-        predictor.model,
-        examples,
-        batch_size=batch_size or recipe.training.batch_size,
-        workers=recipe.training.workers,
-        progress=True,
-    )
+    runs = [run, *filter(None, map(str.strip, ensemble.split(",")))]
+    collected, root = [], DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)
+    for predictor in (hub.load(one, changes) for one in runs):
+        examples = predictor.task.examples(split, root)
+        options = {"batch_size": batch_size or recipe.training.batch_size, "workers": recipe.training.workers}
+        collected.append(collect(predictor.task, predictor.model, examples, progress=True, **options))
+    metrics = evaluate_together(collected)
     if not is_first_process():
         return
-    title = " ".join([run, *changes, "on", split, *([] if data is None else ["of", str(data)])])
+    title = " ".join([" + ".join(runs), *changes, "on", split, *([] if data is None else ["of", str(data)])])
     print_table(title, (split, "value"), [(name, f"{value:.4g}") for name, value in metrics.items()])
     if out is not None:
         where = {"data": None if data is None else str(data), "split": split, "fingerprint": examples.fingerprint()}
-        write_json(out, {"run": run, "changes": list(changes), **where, "metrics": metrics})
+        others = {"ensemble": runs[1:]} if runs[1:] else {}
+        write_json(out, {"run": run, **others, "changes": list(changes), **where, "metrics": metrics})

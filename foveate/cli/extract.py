@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from foveate.data import precomp
-from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription
+from foveate.data.feature_store import FeatureStore, StoreDescription
+from foveate.data.published_features import read_published
 from foveate.data.store_writer import import_features
 from foveate.encoders import directory_images, extract_features, image_views, pretrained_encoder
-from foveate.errors import DataError
-from foveate.registry import lookup
-
-Reader = Callable[[Path, str], Iterator[FeatureRecord]]
-FORMATS: Mapping[str, Reader] = {
-    "scan": precomp.read_scan,
-    "bottom-up": lambda path, split: precomp.read_bottom_up(path),
-    "grid-feats": lambda path, split: precomp.read_grid_feats(path),
-}
 
 
 def extract(
@@ -61,19 +51,17 @@ def extract(
     )
 
 
-def import_precomputed(format: str, source: Path, out: Path, *, split: str | None = None) -> FeatureStore:
+def import_precomputed(
+    format: str, source: Path, out: Path, *, split: str | None = None, names: Path | None = None
+) -> FeatureStore:
     """Import published features into a feature store.
 
     Args:
-        format: scan (a directory of .npy), bottom-up (a .tsv) or grid-feats (a directory of .pth).
+        format: scan (a directory of arrays), bottom-up (a .tsv), grid-feats (a directory of .pth), openvqa (a directory
+            of .npz), npy (a directory of one .npy per image) or lmdb (a directory with data.mdb).
         source: the directory or file.
         out: the file to write.
-        split: of SCAN's directory; the other formats have none.
+        split: of SCAN's directory (train, dev, test, testall); the other formats have none.
+        names: Karpathy's dataset_*.json, to store SCAN's features under the names of the images instead of its numbers.
     """
-    reader = lookup("import", format, FORMATS)
-    if (format == "scan") != (split is not None):
-        raise DataError(
-            f"import: expected a split for scan and none for other formats, got split={split!r} for {format}; "
-            "for instance split=train with scan"
-        )
-    return import_features(reader(Path(source), split or ""), Path(out), StoreDescription(format))
+    return import_features(read_published(format, source, split, names), Path(out), StoreDescription(format))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,18 @@ TABLES: dict[str, str] = {
     "datasets": "foveate.data:DATASETS",
     "tasks": "foveate.tasks:TASKS",
     "recipes": "foveate.recipes:RECIPES",
+    "tables": "foveate.tables:TABLES",
 }
 
 
-def list_tables(table: str | None = None) -> dict[str, dict[str, str]]:
-    """List transforms, mechanisms, encoders, models, datasets, tasks, recipes and runs.
+def list_tables(table: str | None = None, *, throughput: float = 10.0) -> dict[str, dict[str, str]]:
+    """List transforms, mechanisms, encoders, models, datasets, tasks, recipes, tables of the papers, and runs.
 
     Args:
         table: one of them; by default all.
+        throughput: of the machine in tera-operations per second, to estimate the hours that a table of a paper takes.
     """
-    found = {name: _rows(name) for name in ([table] if table else [*TABLES, RUNS])}
+    found = {name: _rows(name, throughput) for name in ([table] if table else [*TABLES, RUNS])}
     for name, rows in found.items():
         print_table(name, ("name", "description"), list(rows.items()))
     if table == "mechanisms":
@@ -45,7 +48,9 @@ def list_tables(table: str | None = None) -> dict[str, dict[str, str]]:
     return found
 
 
-def _rows(name: str) -> dict[str, str]:
+def _rows(name: str, throughput: float) -> dict[str, str]:
+    if name == "tables":
+        return _paper_tables(throughput)
     if name == RUNS:
         return {run: _about_run(run) for run in [*embedded_runs(), *_own_runs()]}
     module, _, attribute = lookup("list", name, {**TABLES, RUNS: ""}).partition(":")
@@ -69,6 +74,25 @@ def _about_run(run: str) -> str:
     return f"{recipe.task}, {recipe.name}: {score}"
 
 
+def _paper_tables(throughput: float) -> dict[str, str]:
+    """What every table of the papers needs: files, features, steps, multiply-adds and hours."""
+    from foveate.tables import TABLES as paper_tables
+    from foveate.tables.cost import total
+
+    rows = {}
+    for name, table in paper_tables.items():
+        cost = total(table.rows)
+        lines = [f"{table.title} ({table.reference})"]
+        lines += ["files: " + ", ".join(dict.fromkeys(file.name for file in table.files))] if table.files else []
+        lines += [f"{one.store} from {one.made_from.name} ({one.format})" for one in table.features]
+        lines += [
+            f"{cost.steps:,} steps, {cost.multiply_adds:.2g} multiply-adds, {cost.hours(throughput):.0f} hours at "
+            f"{throughput:g} tera-operations per second"
+        ]
+        rows[name] = "\n".join(lines)
+    return rows
+
+
 def describe_row(row: Any) -> str:
     """A row in words: its summary, what a recipe says about itself, its plain fields, or the first line of its help.
 
@@ -82,7 +106,7 @@ def describe_row(row: Any) -> str:
         return "; ".join(
             _plain(field.name, getattr(row, field.name)) for field in fields(row) if _is_shown(row, field.name)
         )
-    if inspect.isfunction(row) and not inspect.signature(row).parameters:
+    if isinstance(row, partial) or (inspect.isfunction(row) and not inspect.signature(row).parameters):
         return getattr(row(), "about", "") or _first_line(row)
     return _first_line(row)
 

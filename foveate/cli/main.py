@@ -92,8 +92,14 @@ COMMANDS: dict[str, Command] = {
     ),
     "predict": Command(
         "foveate.cli.predict:predict",
-        "RUN --data DIR --out JSON",
+        "RUN [field=value ...] --data DIR --out JSON",
         "write the predictions for a split in the format of the evaluation server",
+        takes_fields=True,
+    ),
+    "reproduce": Command(
+        "foveate.cli.reproduce:reproduce",
+        "TABLE --data DIR | --tiny [--only ROW] [--seeds N] [--dry-run]",
+        "train and evaluate what a table of a paper needs, and print its numbers beside ours",
     ),
     "list": Command("foveate.cli.list:list_tables", "[TABLE]", "list transforms, mechanisms, models, recipes, ..."),
     "studio": Command(

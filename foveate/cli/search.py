@@ -12,7 +12,7 @@ from foveate.cli.outputs import check_figure, print_table
 from foveate.data.files import IMAGE_SUFFIXES
 from foveate.data.image_files import decode_image
 from foveate.errors import DataError
-from foveate.search import Index, SearchResult, search_by_image, search_by_text
+from foveate.search import AveragedMatcher, Index, Matcher, SearchResult, search_by_image, search_by_text
 
 COLUMNS = 5
 
@@ -37,7 +37,8 @@ def search(
         index: directory written by foveate index.
         query: a text in plain words, or the path of an image.
         top: number of results.
-        rerank: run with cross attention (SCAN, BFAN) that re-ranks the first results.
+        rerank: run with cross attention (SCAN, BFAN) that re-ranks the first results; the scores of several runs,
+            separated by commas, are averaged.
         first: number of results to re-rank.
         run: present location of the run of the index, if it has moved.
         plot: PNG file with the images, under the attention of the words if the re-ranking run has any.
@@ -55,7 +56,7 @@ def search(
             f"{run or opened.description.run} with {weights}; pass it with --run, or build the index again"
         )
     ask = search_by_text if image is None else search_by_image
-    matcher = hub.load_for("search", rerank, "match", "foveate train matching-scan-scenes") if rerank else None
+    matcher = _matcher(rerank) if rerank else None
     found = ask(opened, query if image is None else image, embedder, top=top, reranker=matcher, first=first)
     heads = ("", "score", "similarity", opened.description.kind.removesuffix("s"))
     rows = [(str(n), f"{one.score:.4g}", f"{one.similarity:.4g}", one.name) for n, one in enumerate(found, 1)]
@@ -63,6 +64,13 @@ def search(
     if plot is not None and found:
         draw(query, found, image if opened.description.kind == "texts" else None, plot)
     return found
+
+
+def _matcher(runs: str) -> Matcher:
+    """The run that re-ranks, or the average of several."""
+    names = [name.strip() for name in runs.split(",") if name.strip()]
+    loaded = [hub.load_for("search", name, "match", "foveate train matching-scan-scenes") for name in names]
+    return loaded[0] if len(loaded) == 1 else AveragedMatcher(tuple(loaded))
 
 
 def draw(query: str, found: Sequence[SearchResult], asked: str | None, out: Path) -> None:

@@ -6,9 +6,11 @@ from foveate.data.answers import normalise_answer
 from foveate.data.coco import read_coco, read_coco_karpathy
 from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features, unstack_features
 from foveate.data.flickr import read_flickr
+from foveate.data.flickr_lists import read_flickr_lists
 from foveate.data.hat import read_hat
 from foveate.data.jsonl import read_folder
 from foveate.data.samples import Box, Caption, Dataset, ImageRecord, Object, Phrase, Question, Source
+from foveate.data.scan_captions import read_scan_captions
 from foveate.data.scenes import scenes, scenes_large
 from foveate.data.vocabulary import AnswerVocabulary, Vocabulary, tokenize
 from foveate.data.vqa_files import read_vqa
@@ -24,9 +26,18 @@ DATASETS: dict[str, Source] = {
     "vqa-coco": Source(read_vqa, ("train", "val"), ("questions",)),
     "vqa-hat": Source(read_hat, ("train", "val"), ("questions", "human maps")),
     "coco": Source(read_coco, ("train", "val"), ("captions", "objects")),
-    "coco-karpathy": Source(read_coco_karpathy, ("train", "restval", "train+restval", "val", "test"), ("captions",)),
+    "coco-karpathy": Source(
+        read_coco_karpathy, ("train", "restval", "train+restval", "val", "test"), ("captions", "objects")
+    ),
     "flickr8k": Source(partial(read_flickr, name="flickr8k"), ("train", "val", "test"), ("captions", "phrases")),
     "flickr30k": Source(partial(read_flickr, name="flickr30k"), ("train", "val", "test"), ("captions", "phrases")),
+    "flickr30k-mrnn": Source(read_flickr_lists, ("train", "val", "test"), ("captions",)),
+    "f30k-precomp": Source(
+        partial(read_scan_captions, name="f30k_precomp"), ("train", "val", "test"), ("captions",), takes=()
+    ),
+    "coco-precomp": Source(
+        partial(read_scan_captions, name="coco_precomp"), ("train", "val", "test", "testall"), ("captions",), takes=()
+    ),
     "folder": Source(
         read_folder,
         ("all", "train", "val", "test"),
@@ -54,8 +65,10 @@ __all__ = [
     "read_coco",
     "read_coco_karpathy",
     "read_flickr",
+    "read_flickr_lists",
     "read_folder",
     "read_hat",
+    "read_scan_captions",
     "read_vqa",
     "scenes",
     "scenes_large",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,9 @@ def read_coco(
 def read_coco_karpathy(
     root: Path | None, split: str, *, image_dir: Path | None = None, need_images: bool = True
 ) -> Dataset:
-    """Read COCO's captions in Karpathy's splits from `dataset_coco.json`.
+    """Read COCO's captions in Karpathy's splits from `dataset_coco.json`, and objects where there are instances files.
+
+    `instances_train2014.json` and `instances_val2014.json` are looked for in `root` and `root/annotations`.
 
     Args:
         root: directory with the file and the images (`train2014` and `val2014`, or the same in `images`).
@@ -87,7 +90,21 @@ def read_coco_karpathy(
         file = image_of("read_coco_karpathy", path, found, entry, home, need_images)
         return field_value("read_coco_karpathy", path, entry, "cocoid", int), file
 
-    return karpathy_dataset("read_coco_karpathy", path, content, split, splits=KARPATHY_SPLITS, find=find)
+    data = karpathy_dataset("read_coco_karpathy", path, content, split, splits=KARPATHY_SPLITS, find=find)
+    return replace(data, objects=_karpathy_objects(root, {image.id for image in data.images}))
+
+
+def _karpathy_objects(root: Path, images: set[Id]) -> dict[Id, tuple[Object, ...]]:
+    """The objects of these images from the instances files, as far as they are there."""
+    found: dict[Id, tuple[Object, ...]] = {}
+    for subset in ("train2014", "val2014"):
+        name = f"instances_{subset}.json"
+        path = next((home / name for home in (root, root / "annotations") if (home / name).is_file()), None)
+        if path is not None:
+            content = read_json("read_coco_karpathy", path, SOURCE, object_hook=_without_outline)
+            listed = unique("read_coco_karpathy", path, records("read_coco_karpathy", path, content, "images"), "id")
+            found |= _objects(path, content, listed)
+    return {image: things for image, things in found.items() if image in images}
 
 
 def _without_outline(record: dict[str, Any]) -> dict[str, Any]:

@@ -165,7 +165,8 @@ class FeatureStore:
         )
 
     def get(self, key: Id | ImageRecord, view: int = 0) -> FeatureRecord:
-        """Return the features of an image by its id, or for an `ImageRecord` also by its file name without suffix.
+        """Return the features of an image by its id, or for an `ImageRecord` also by its file name without suffix,
+        alone or after the name of its directory.
 
         Args:
             key: the image.
@@ -205,6 +206,8 @@ class FeatureStore:
             if isinstance(image.id, str) and image.id.endswith(image.source.suffix):
                 yield image.id.removesuffix(image.source.suffix)
             yield image.source.stem
+            # In a store of a directory with subdirectories: "train2014/COCO_train2014_000000000009".
+            yield f"{image.source.parent.name}/{image.source.stem}"
 
     def _check_index(self, lengths: set[int]) -> None:
         """Raises ValueError if the tables of the index contradict each other or the `lengths` of the row blocks."""
@@ -229,6 +232,32 @@ class FeatureStore:
             raise ValueError("grids that differ from the number of locations")
         if (self.sizes < 0).any():
             raise ValueError("negative sizes of images")
+
+
+@dataclass(frozen=True)
+class JoinedStores:
+    """Several stores of the same encoder as one, for a training split made of several splits.
+
+    Raises ShapeError if the features differ in size.
+    """
+
+    stores: tuple[FeatureStore, ...]
+
+    def __post_init__(self) -> None:
+        sizes = {store.path.name: store.dim for store in self.stores}
+        if len(set(sizes.values())) > 1:
+            raise ShapeError(
+                f"JoinedStores: expected features of one size, got {sizes}; extract all of them with one encoder"
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprints of the stores."""
+        return "-".join(store.fingerprint for store in self.stores)
+
+    def get(self, key: Id | ImageRecord, view: int = 0) -> FeatureRecord:
+        """Return the features of an image from the first store that has it; see `FeatureStore.get`."""
+        return next((store for store in self.stores if key in store), self.stores[-1]).get(key, view)
 
 
 def view_id(name: Id, view: int) -> str:

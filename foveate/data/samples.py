@@ -354,6 +354,8 @@ class Source:
         embedded: True if no directory is needed.
         takes: the options of `read` that `load` accepts: "count" where images are generated one by one, "need_images"
             where they are files, "allow_outside" where files name any path, "split_seed" where splits are drawn.
+
+    Splits joined by a plus ("train+val") are read one after the other, unless `load` knows them itself.
     """
 
     load: Callable[..., Dataset]
@@ -394,8 +396,24 @@ class Source:
             "allow_outside": home.allow_outside,
             "split_seed": split_seed,
         }
-        data = self.load(home.path, split, **{name: given[name] for name in self.takes})
+        known = {part for name in self.splits for part in name.split("+")}
+        parts = [split] if split in self.splits or not set(split.split("+")) <= known else split.split("+")
+        several = [self.load(home.path, part, **{name: given[name] for name in self.takes}) for part in parts]
+        data = several[0] if len(several) == 1 else join_datasets(several)
         return data if count is None else data.first(count)
+
+
+def join_datasets(parts: Sequence[Dataset]) -> Dataset:
+    """Several splits of one dataset as one; an image that is in several of them counts once."""
+    images = {image.id: image for part in parts for image in part.images}
+    return Dataset(
+        parts[0].name,
+        "+".join(part.split for part in parts),
+        tuple(images.values()),
+        questions=tuple(question for part in parts for question in part.questions),
+        captions=tuple(caption for part in parts for caption in part.captions),
+        objects={image: things for part in parts for image, things in part.objects.items()},
+    )
 
 
 Belonging = TypeVar("Belonging", Question, Caption)

@@ -13,7 +13,7 @@ from foveate.checks import check_floating, check_number, check_shape
 from foveate.errors import ShapeError
 from foveate.registry import lookup
 
-Negatives = Literal["hardest", "random", "all", "soft"]
+Negatives = Literal["hardest", "random", "sampled", "all", "soft"]
 
 
 def ranking_hinge(
@@ -27,15 +27,17 @@ def ranking_hinge(
         scores: (I, C), of every image with every sentence.
         owner: (C,), the row of each sentence's image; several sentences may share one.
         margin: γ.
-        negatives: which ĉ and î to sum over: the "hardest" one of each, one drawn at "random", or "all". "soft"
-            replaces the hardest one's [...]_+ by τ log(1 + Σ exp([...] / τ)) over all of them, and tends to it as τ
-            becomes small. Sentences of the same image are never negatives of it.
+        negatives: which ĉ and î to sum over: the "hardest" one of each, one drawn at "random", or "all". "sampled"
+            draws another sentence for each and takes that sentence with its image, so that a step consists of
+            quadruplets; every sentence of the batch is drawn once. "soft" replaces the hardest one's [...]_+ by
+            τ log(1 + Σ exp([...] / τ)) over all of them, and tends to it as τ becomes small.
+            Sentences of the same image are never negatives of it.
         softness: τ of "soft", in units of the scores.
 
     Returns:
         A scalar; a sentence without negatives, as in a batch of one, contributes nothing.
 
-    Reference: Chen et al. 2021, eq. 4 (hardest); Nam et al. 2017, eq. 20 (random).
+    Reference: Chen et al. 2021, eq. 4 (hardest); Nam et al. 2017, eq. 20 and §4.1 (sampled).
 
     >>> scores = torch.tensor([[1.0, 0.9], [0.3, 0.7]])
     >>> round(ranking_hinge(scores, torch.tensor([0, 1])).item(), 2)
@@ -45,6 +47,8 @@ def ranking_hinge(
     choose = lookup("negatives", negatives, NEGATIVES)
     if negatives == "soft":
         check_number("ranking_hinge", "softness", softness, above=0, advice="0.05 is a good start for cosines")
+    if negatives == "sampled":
+        return _sampled(_excesses("ranking_hinge", scores, owner), owner, margin)
     total = scores.new_zeros(())
     for excess, allowed in _excesses("ranking_hinge", scores, owner):
         total = total + choose(excess + margin, allowed, softness)
@@ -92,6 +96,19 @@ def _excesses(where: str, scores: Tensor, owner: Tensor) -> list[tuple[Tensor, T
     return [(scores[owner] - own, owner[:, None] != owner), (scores.mT - own, owner[:, None] != images)]
 
 
+def _sampled(excesses: list[tuple[Tensor, Tensor]], owner: Tensor, margin: float) -> Tensor:
+    """The hinge against the sentence and the image of another pair of the batch, each pair drawn once."""
+    (sentences, allowed), (images, _) = excesses
+    if len(owner) < 2:
+        return sentences.sum() * 0
+    places = torch.arange(len(owner), device=owner.device)
+    order = torch.randperm(len(owner), device=owner.device)
+    # A cyclic shift of a random order is a permutation that maps no pair to itself.
+    drawn = torch.empty_like(order).index_copy(0, order, order.roll(1))
+    hinge = torch.stack([sentences[places, drawn], images[places, owner[drawn]]]) + margin
+    return hinge.where(allowed[places, drawn], 0).clamp_min(0).sum()
+
+
 def _hardest(excess: Tensor, allowed: Tensor, softness: float) -> Tensor:
     if not excess.numel():
         return excess.sum()
@@ -120,5 +137,5 @@ def _soft(excess: Tensor, allowed: Tensor, softness: float) -> Tensor:
 
 
 NEGATIVES: Mapping[str, Callable[[Tensor, Tensor, float], Tensor]] = MappingProxyType(
-    {"hardest": _hardest, "random": _random, "all": _all, "soft": _soft}
+    {"hardest": _hardest, "random": _random, "sampled": _random, "all": _all, "soft": _soft}
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,8 @@ from foveate.features import ImageFeatures
 from foveate.models.answering import AnyImageEncoder
 from foveate.models.dual import Dual
 from foveate.models.fragments import Fragments, MatchingModel, Scorer
+
+ImageStart = Literal["default", "xavier"]
 
 
 class FragmentMatcher(MatchingModel):
@@ -25,6 +29,7 @@ class FragmentMatcher(MatchingModel):
         roots: standardise the roots ±√|x| of the features instead of taking them as they are.
         whole: a dual encoder of whole images and sentences, whose cosine, times a learnt factor, is added to the score;
             attention then has to explain what the whole does not. None in the papers.
+        image_start: initial weights of W: torch's "default", or "xavier" with b = 0 as in the released SCAN and BFAN.
 
     Reference: Lee et al. 2018, §3; Liu et al. 2019, §3.
 
@@ -46,10 +51,14 @@ class FragmentMatcher(MatchingModel):
         dropout: float = 0.0,
         roots: bool = False,
         whole: Dual | None = None,
+        image_start: ImageStart = "default",
     ) -> None:
         super().__init__()
         self.text, self.image, self.scorer, self.whole = text, image, scorer, whole
         self.features = nn.Linear(image.dim, text.dim)
+        if image_start == "xavier":
+            nn.init.xavier_uniform_(self.features.weight)
+            nn.init.zeros_(self.features.bias)
         self.dropout = nn.Dropout(dropout)
         self.standardise = Standardise(image.dim) if roots else None
         self.balance = None if whole is None else nn.Parameter(torch.ones(()))

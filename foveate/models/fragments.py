@@ -75,6 +75,13 @@ class Fragments:
         whole = None if self.whole is None else at_least_float32(self.whole)
         return Fragments(at_least_float32(self.values), self.mask, self.grid, whole=whole)
 
+    def to(self, device: torch.device) -> Fragments:
+        """The fragments on a device, without `attention`."""
+        mask = None if self.mask is None else self.mask.to(device)
+        grid = self.grid.to(device) if isinstance(self.grid, Tensor) else self.grid
+        whole = None if self.whole is None else self.whole.to(device)
+        return Fragments(self.values.to(device), mask, grid, whole=whole)
+
     def unit(self) -> Fragments:
         """The fragments divided by their lengths; zero vectors stay zero."""
         return Fragments(functional.normalize(self.values, dim=-1), self.mask, self.grid, whole=self.whole)

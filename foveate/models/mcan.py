@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -11,8 +12,10 @@ from foveate.encoders import TextEncoder
 from foveate.features import ImageFeatures
 from foveate.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
 from foveate.models.families import AnsweringSettings
+from foveate.models.norms import use_unbiased_norms
 
 EPS = 1e-6
+Norm = Literal["torch", "unbiased"]
 
 
 @dataclass(frozen=True)
@@ -20,17 +23,19 @@ class MCANSettings(AnsweringSettings):
     """MCAN: deep modular co-attention over question and image; the defaults are the paper's MCAN-small.
 
     Attributes:
-        hidden, heads, layers, dropout: as in `MCAN`.
+        hidden, heads, layers, dropout, norm: as in `MCAN`.
     """
 
     hidden: int = 512
     heads: int = 8
     layers: int = 6
     dropout: float = 0.1
+    norm: Norm = "torch"
 
     def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module, *, answers: int) -> MCAN:
         text = TextEncoder(vocabulary, word_dim=word_dim, hidden=self.hidden)
-        return MCAN(text, image, attend, answers=answers, heads=self.heads, layers=self.layers, dropout=self.dropout)
+        sizes = {"heads": self.heads, "layers": self.layers}
+        return MCAN(text, image, attend, answers=answers, dropout=self.dropout, norm=self.norm, **sizes)
 
 
 class MCAN(AnsweringModel):
@@ -50,6 +55,7 @@ class MCAN(AnsweringModel):
         heads: M, heads of each inner attention.
         layers: layers of the encoder, and of the decoder.
         dropout: probability after each inner attention and feed-forward layer and inside them.
+        norm: "torch", or "unbiased" for `UnbiasedLayerNorm`, with which the authors' weights can be used as they are.
 
     With D = 512, 6 layers, 8 heads, word vectors of 300, features of 2048 and 3 129 answers it has 51.6 million
     parameters besides the word vectors, whatever `attend` is.
@@ -77,6 +83,7 @@ class MCAN(AnsweringModel):
         heads: int = 8,
         layers: int = 6,
         dropout: float = 0.1,
+        norm: Norm = "torch",
     ) -> None:
         super().__init__()
         D = text.dim
@@ -88,6 +95,8 @@ class MCAN(AnsweringModel):
         self.flat_image = AttentionPooling(D, attend, dropout)
         self.norm = nn.LayerNorm(2 * D, eps=EPS)
         self.answers = nn.Linear(2 * D, answers)
+        if norm == "unbiased":
+            use_unbiased_norms(self)
 
     def forward(
         self, images: ImageFeatures | Tensor, tokens: Tensor, mask: Tensor, index: Tensor | None = None

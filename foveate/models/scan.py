@@ -16,7 +16,7 @@ from foveate.models.answering import AnyImageEncoder
 from foveate.models.cross_attention import Aggregate, CrossAttention, LogSumExp, Mean
 from foveate.models.dual import DualSettings
 from foveate.models.families import MatchingModelSettings
-from foveate.models.fragment_matcher import FragmentMatcher
+from foveate.models.fragment_matcher import FragmentMatcher, ImageStart
 from foveate.models.fragments import BUDGET, CrossAttended, Fragments, Scorer, check_fragments
 from foveate.registry import lookup
 
@@ -34,7 +34,7 @@ class FragmentMatcherSettings(MatchingModelSettings):
         hidden: D, size of the common space.
         bidirectional: how the two directions of the GRU are joined: "average" with `hidden` units each, or
             "concatenate" with half as many units each, which takes a quarter of the time.
-        dropout, roots: as in `FragmentMatcher`.
+        dropout, roots, image_start: as in `FragmentMatcher`.
         text: "gru" as in the papers, or "minilm", the states of a pretrained encoder (extra `sentences`).
         whole: settings of a dual encoder whose score is added, with the same text; None for none.
     """
@@ -46,6 +46,7 @@ class FragmentMatcherSettings(MatchingModelSettings):
     hidden: int = 1024
     bidirectional: Bidirectional = "average"
     dropout: float = 0.0
+    image_start: ImageStart = "default"
     roots: bool = False
     text: Literal["gru", "minilm"] = "gru"
     whole: DualSettings | None = None
@@ -73,7 +74,10 @@ class FragmentMatcherSettings(MatchingModelSettings):
     def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module) -> FragmentMatcher:
         text, scorer = self._text(vocabulary, word_dim), self.scorer(attend)
         whole = None if self.whole is None else self.whole.build(vocabulary, word_dim, image, attend)
-        return FragmentMatcher(text, image, scorer, dropout=self.dropout, roots=self.roots, whole=whole)
+        start = self.image_start
+        return FragmentMatcher(
+            text, image, scorer, dropout=self.dropout, roots=self.roots, whole=whole, image_start=start
+        )
 
     def _text(self, vocabulary: int, word_dim: int) -> TextEncoder | WordsInContext:
         if self.reads_states:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from foveate.models import LSTMCaptionerSettings
 from foveate.tasks.captioning.settings import CaptioningSettings
 from foveate.tasks.images import Conv, Stored
-from foveate.train import Adam, AdamW, Cosine, Decay, Recipe, Training
+from foveate.train import AdamW, Cosine, Recipe, Training
 
 
 def captioning_lstm_scenes() -> Recipe:
@@ -83,49 +83,8 @@ def captioning_lstm_flickr8k_joined() -> Recipe:
     return replace(base, name="captioning-lstm-flickr8k-joined", settings=settings, training=training, about=about)
 
 
-def captioning_lstm_coco() -> Recipe:
-    """The setting of Martins et al. 2020, §4, on COCO in Karpathy's splits: 8x8 features of a ResNet, 50 epochs.
-
-    Their table 1 reports on test CIDEr 0.967, BLEU-4 29.9, METEOR 24.9, ROUGE-L 52.9, SPICE 18.4, REP 3.76; for
-    mechanism=sparsemax 0.990, 31.5, 25.3, 53.5, 18.9, 3.69; for mechanism=tvmax with a smoothness of 0.01 0.974, 29.9,
-    25.1, 53.1, 18.5, 3.17. They do not report the batch size; 16 images is our choice. Not run here, since it needs a
-    GPU.
-
-    foveate extract hf:microsoft/resnet-152 DATA/images DATA/resnet-152.h5 --size 256
-    foveate train captioning-lstm-coco --data DATA
-    """
-    return Recipe(
-        "captioning-lstm-coco",
-        "captioning",
-        CaptioningSettings(
-            dataset="coco-karpathy",
-            train_split="train+restval",
-            images=Stored("resnet-152.h5"),
-        ),
-        Training(Adam(1e-4, betas=(0.8, 0.999)), Decay(after=10, factor=0.99), epochs=50, batch_size=16),
-        about="captioner as in Martins et al. 2020; needs COCO, features and a GPU",
-    )
-
-
-def captioning_lstm_flickr30k() -> Recipe:
-    """The setting of Martins et al. 2020, §4, on Flickr30k in Karpathy's splits; otherwise as `captioning-lstm-coco`.
-
-    Their table 1 reports on test CIDEr 0.443, BLEU-4 19.9, METEOR 19.1, ROUGE-L 44.2, SPICE 13.5, REP 6.09; sparsemax
-    0.444, 20.7, 19.3, 44.3, 13.7, 5.84; TVmax 0.438, 20.5, 19.0, 44.2, 13.3, 3.97. Not run here, since it needs a GPU.
-
-    foveate extract hf:microsoft/resnet-152 DATA/images DATA/resnet-152.h5 --size 256
-    foveate train captioning-lstm-flickr30k --data DATA
-    """
-    base = captioning_lstm_coco()
-    settings = replace(base.settings, dataset="flickr30k", train_split="train")
-    about = "captioner as in Martins et al. 2020; needs Flickr30k, features and a GPU"
-    return replace(base, name="captioning-lstm-flickr30k", settings=settings, about=about)
-
-
 CAPTIONING_RECIPES: dict[str, Callable[[], Recipe]] = {
     "captioning-lstm-scenes": captioning_lstm_scenes,
     "captioning-lstm-flickr8k": captioning_lstm_flickr8k,
     "captioning-lstm-flickr8k-joined": captioning_lstm_flickr8k_joined,
-    "captioning-lstm-coco": captioning_lstm_coco,
-    "captioning-lstm-flickr30k": captioning_lstm_flickr30k,
 }

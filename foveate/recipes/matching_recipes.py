@@ -14,11 +14,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from foveate.models import BFANSettings, DualSettings, MatchingDANSettings, MatchingModelSettings, SCANSettings
-from foveate.recipes.vqa_recipes import dan_training
 from foveate.tasks.images import Conv, Stored
 from foveate.tasks.inputs import Constraint
 from foveate.tasks.matching.settings import MatchingSettings, Ranking
-from foveate.train import Adam, AdamW, Cosine, Recipe, Steps, Training
+from foveate.train import Adam, AdamW, Cosine, Recipe, Training
 
 
 def matching_scan_scenes() -> Recipe:
@@ -196,87 +195,6 @@ def matching_scan_flickr8k_whole() -> Recipe:
     )
 
 
-def matching_scan_flickr30k() -> Recipe:
-    """SCAN on Flickr30K as in Lee et al. 2018 and Chen et al. 2021: 36 regions of bottom-up attention, 30 epochs.
-
-    Chen et al. 2021, table 1, report rsum 463.5, and 477.1 with both constraints, but not their margins and weights.
-    Not run here, since it needs a GPU.
-
-    foveate import scan DIR DATA/train.h5 --split train    (and val)
-    foveate train matching-scan-flickr30k --data DATA
-    """
-    return Recipe(
-        "matching-scan-flickr30k",
-        "matching",
-        MatchingSettings(dataset="flickr30k", model=SCANSettings(), images=Stored("{split}.h5"), max_words=80),
-        Training(Adam(2e-4), Steps(at=(15,), factor=0.1), epochs=30, batch_size=128, clip=2.0),
-        about="SCAN as in Chen et al. 2021; needs Flickr30K, region features and a GPU",
-    )
-
-
-def matching_scan_coco() -> Recipe:
-    """SCAN on COCO as in Chen et al. 2021: Karpathy's splits, evaluated on 5K and on five folds of 1K, 20 epochs.
-
-    Their table 2 reports rsum 490.7 (1K), and 502.4 with both constraints. Not run here, since it needs a GPU.
-
-    foveate train matching-scan-coco --data DATA
-    """
-    base = matching_scan_flickr30k()
-    settings = replace(base.settings, dataset="coco-karpathy", train_split="train+restval", folds=5)
-    training = replace(base.training, optimiser=Adam(5e-4), schedule=Steps(at=(10,), factor=0.1), epochs=20)
-    return replace(
-        base,
-        name="matching-scan-coco",
-        settings=settings,
-        training=training,
-        about="SCAN as in Chen et al. 2021; needs COCO, region features and a GPU",
-    )
-
-
-def matching_bfan_flickr30k() -> Recipe:
-    """BFAN on Flickr30K as in Chen et al. 2021, otherwise as `matching-scan-flickr30k`.
-
-    Their table 1 reports rsum 482.5, and 490.0 with both constraints. Not run here, since it needs a GPU.
-
-    foveate train matching-bfan-flickr30k --data DATA    (focal=equal for the other variant)
-    """
-    return _with_model("matching-bfan-flickr30k", matching_scan_flickr30k(), BFANSettings())
-
-
-def matching_bfan_coco() -> Recipe:
-    """BFAN on COCO as in Chen et al. 2021, otherwise as `matching-scan-coco`.
-
-    Their table 2 reports rsum 509.5 (1K), and 512.7 with both constraints. Not run here, since it needs a GPU.
-
-    foveate train matching-bfan-coco --data DATA
-    """
-    return _with_model("matching-bfan-coco", matching_scan_coco(), BFANSettings())
-
-
-def matching_mdan_flickr30k() -> Recipe:
-    """m-DAN on Flickr30K as in Nam et al. 2017, §4: 14x14 ResNet features, random negatives, margin 100, 60 epochs.
-
-    Their table 2 reports R@1 55.0 (sentences) and 39.4 (images). Not run here, since it needs a GPU.
-
-    foveate extract hf:microsoft/resnet-152 DATA/images DATA/train.h5 --size 448    (and val)
-    foveate train matching-mdan-flickr30k --data DATA
-    """
-    return Recipe(
-        "matching-mdan-flickr30k",
-        "matching",
-        MatchingSettings(
-            dataset="flickr30k",
-            model=MatchingDANSettings(),
-            images=Stored("{split}.h5"),
-            ranking=Ranking(margin=100.0, negatives="random"),
-            word_dim=512,
-            min_count=1,
-        ),
-        dan_training(),
-        about="m-DAN as in Nam et al. 2017; needs Flickr30K, features and a GPU",
-    )
-
-
 def _with_model(name: str, base: Recipe, model: MatchingModelSettings, margin: float | None = None) -> Recipe:
     """The same training with another model."""
     ranking = base.settings.ranking if margin is None else replace(base.settings.ranking, margin=margin)
@@ -295,9 +213,4 @@ MATCHING_RECIPES: dict[str, Callable[[], Recipe]] = {
     "matching-dual-flickr8k": matching_dual_flickr8k,
     "matching-dual-flickr8k-words": matching_dual_flickr8k_words,
     "matching-scan-flickr8k-whole": matching_scan_flickr8k_whole,
-    "matching-scan-flickr30k": matching_scan_flickr30k,
-    "matching-scan-coco": matching_scan_coco,
-    "matching-bfan-flickr30k": matching_bfan_flickr30k,
-    "matching-bfan-coco": matching_bfan_coco,
-    "matching-mdan-flickr30k": matching_mdan_flickr30k,
 }

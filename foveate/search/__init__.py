@@ -2,14 +2,16 @@
 
 from foveate.search.builder import BuildResult, build_index, list_images, read_texts
 from foveate.search.exact_index import Index, IndexDescription
-from foveate.search.find import SearchResult, search_by_image, search_by_text
+from foveate.search.find import AveragedMatcher, Matcher, SearchResult, search_by_image, search_by_text
 from foveate.search.nearest import Hits, nearest
 
 __all__ = [
+    "AveragedMatcher",
     "BuildResult",
     "Hits",
     "Index",
     "IndexDescription",
+    "Matcher",
     "SearchResult",
     "build_index",
     "list_images",

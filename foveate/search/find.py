@@ -45,6 +45,29 @@ class Matcher(Protocol):
 
 
 @dataclass(frozen=True)
+class AveragedMatcher:
+    """Several runs as one: the mean of their scores, and the attention of the first whose words attend."""
+
+    runs: tuple[Any, ...]
+
+    def match(self, images: Sequence[Any], texts: Sequence[str]) -> Tensor:
+        """The mean of the scores (I, C)."""
+        return torch.stack([run.match(images, texts).float().cpu() for run in self.runs]).mean(0)
+
+    def look(self, image: Any, text: str) -> Any:
+        """Where the words of a text look; raises ValueError if they attend in no run."""
+        first, *others = self.runs
+        try:
+            return first.look(image, text)
+        except FoveateError:
+            raise
+        except ValueError:  # a model in which images attend to words
+            if not others:
+                raise
+        return AveragedMatcher(tuple(others)).look(image, text)
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """One result of a search.
 

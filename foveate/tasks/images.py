@@ -16,6 +16,7 @@ from foveate.checks import check_number
 from foveate.data.feature_store import (
     FeatureRecord,
     FeatureStore,
+    JoinedStores,
     StoreDescription,
     stack_features,
     unstack_features,
@@ -44,7 +45,7 @@ from foveate.models.answering import AnyImageEncoder
 if TYPE_CHECKING:
     from PIL import Image
 
-ImageSource: TypeAlias = Preprocess | FeatureStore | ImageEncoder
+ImageSource: TypeAlias = Preprocess | FeatureStore | JoinedStores | ImageEncoder
 ImageLike: TypeAlias = "str | Path | bytes | np.ndarray[Any, Any] | Tensor | Image.Image | FeatureRecord"
 
 # Decoded images, or features computed from them, are cached up to this many bytes, enough for all of Scenes.
@@ -104,13 +105,18 @@ class _Features:
         """Nothing to load."""
 
 
+# Splits whose images are among those of another split, so that one store serves both.
+SHARED_SPLITS = {"test-dev": "test"}
+
+
 @dataclass(frozen=True)
 class Stored(_Features):
     """Images as features of a store.
 
     Attributes:
         store: a path, relative to the directory of the data. A "{split}" in it stands for the name of the split, if
-            each has its own store.
+            each has its own store; that of "train+val" is made of both, and test-dev is read from the store of test
+            if it has none of its own.
         views: views of an image to train on, of those that `foveate extract --views` stored: an epoch reads every
             image this many times, each time another view.
     """
@@ -129,13 +135,21 @@ class Stored(_Features):
         return store.dim, store.description
 
     def source(self, root: DataRoot, split: str, description: StoreDescription | None) -> ImageSource:
-        """The store of a split."""
-        return self._open(root, split)
+        """The store of a split, or of several joined by a plus."""
+        names = split.split("+") if "{split}" in self.store else [split]
+        stores = [self._open(root, name) for name in names]
+        return stores[0] if len(stores) == 1 else JoinedStores(tuple(stores))
 
     def _open(self, root: DataRoot, split: str) -> FeatureStore:
+        path = self._path(root, split)
+        if split in SHARED_SPLITS and not path.is_file():
+            path = self._path(root, SHARED_SPLITS[split])
+        return FeatureStore(path, verify=DataDirectory.of(root).verify)
+
+    def _path(self, root: DataRoot, split: str) -> Path:
         path = Path(self.store.replace("{split}", split)).expanduser()
-        home = DataDirectory.of(root)
-        return FeatureStore(path if home.path is None else home.path / path, verify=home.verify)
+        home = DataDirectory.of(root).path
+        return path if home is None else home / path
 
 
 @dataclass(frozen=True)
@@ -237,7 +251,7 @@ class ImageReader:
 
     def __call__(self, image: ImageRecord, view: int = 0) -> Tensor | FeatureRecord:
         """(3, h, w) uint8, or features of a view of the image, 0 being the whole."""
-        if isinstance(self.source, FeatureStore) and not self.pooled:
+        if isinstance(self.source, FeatureStore | JoinedStores) and not self.pooled:
             return self.source.get(image, view)
         if (image.id, view) not in self._cache:
             computed = self._compute(image, self.source, view)
@@ -252,13 +266,13 @@ class ImageReader:
     def fingerprint(self, data: Dataset) -> str:
         """The fingerprint of the annotations, joined with that of the features if there are any."""
         own = data.fingerprint()
-        if isinstance(self.source, FeatureStore):
+        if isinstance(self.source, FeatureStore | JoinedStores):
             return f"{own}-{self.source.fingerprint}"
         return own if isinstance(self.source, Preprocess) else f"{own}-{self.source.weights()}"
 
     @staticmethod
     def _compute(image: ImageRecord, source: ImageSource, view: int) -> Tensor | FeatureRecord:
-        if isinstance(source, FeatureStore):
+        if isinstance(source, FeatureStore | JoinedStores):
             return source.get(image, view)
         if isinstance(source, Preprocess):
             return source.pixels(image.pixels())

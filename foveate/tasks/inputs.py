@@ -6,6 +6,7 @@ from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
@@ -19,9 +20,10 @@ from foveate.data.samples import Dataset
 from foveate.data.tokenizers import TOKENIZERS, retokenize
 from foveate.data.vocabulary import PAD, Vocabulary
 from foveate.encoders import ImageEncoder, encoder_of, word_vectors
+from foveate.encoders.word_vectors import PACKAGED
 from foveate.errors import DataError, UnknownName
 from foveate.features import ImageFeatures
-from foveate.io import DataRoot
+from foveate.io import DataDirectory, DataRoot
 from foveate.models.answering import AnyImageEncoder
 from foveate.ops.basis import GaussianBasis
 from foveate.registry import lookup
@@ -133,6 +135,10 @@ class TaskSettings(ABC):
         """Views per image in the examples of a split; only training uses more than one."""
         return self.images.views if split == "train" else 1
 
+    def split_name(self, split: str) -> str:
+        """The name of a split in the dataset: `train_split` for "train"."""
+        return self.train_split if split == "train" else split
+
     def tokenize(self, text: str) -> tuple[str, ...]:
         """The tokens of a question or a caption."""
         return TOKENIZERS[self.tokenizer](text)
@@ -140,7 +146,10 @@ class TaskSettings(ABC):
     def image_source(self, root: DataRoot, split: str, description: StoreDescription | None) -> ImageSource:
         """Where the images of a split come from; features that are to be extracted are extracted first."""
         self.prepare_images(root)
-        return self.images.source(root, split, description)
+        joined = split == "train" and "+" in self.train_split
+        # Karpathy's restval is part of what stores call train.
+        parts = [part for part in self.train_split.split("+") if part != "restval"] if joined else [split]
+        return self.images.source(root, "+".join(parts), description)
 
     def prepare_images(self, root: DataRoot) -> None:
         """Extract the features that are not there yet, if the settings say so."""
@@ -157,7 +166,7 @@ class TaskSettings(ABC):
             split: name of the split.
             root: directory of published data, or a `DataDirectory`; None for embedded data.
         """
-        name = self.train_split if split == "train" else split
+        name = self.split_name(split)
         source = lookup("dataset", self.dataset, DATASETS)
         reads = self.images.reads_images
         data = source.read(root, name, count=self.limit, need_images=reads, split_seed=self.split_seed)
@@ -262,7 +271,12 @@ class Inputs:
         return tuple(dict.fromkeys(token for token in tokens if token not in self.words))
 
     def initialise(
-        self, settings: TaskSettings, image: AnyImageEncoder, text: HasWords | None, source: str | None
+        self,
+        settings: TaskSettings,
+        image: AnyImageEncoder,
+        text: HasWords | None,
+        source: str | None,
+        root: DataRoot = None,
     ) -> None:
         """Load the weights of the image encoder and the word vectors that do not start at random.
 
@@ -271,11 +285,12 @@ class Inputs:
             image: encoder of the model.
             text: encoder whose word vectors are replaced; None for a model without pretrained word vectors.
             source: "glove" or a text file of word vectors; None leaves them random.
+            root: directory of the data, where the text file is looked for too.
         """
         settings.images.initialise(image)
         if source is None or text is None:
             return
-        vectors, weight = word_vectors(self.words.words, source).vectors, text.words.weight
+        vectors, weight = word_vectors(self.words.words, find_words(source, root)).vectors, text.words.weight
         if vectors.shape != weight.shape:
             raise DataError(
                 f"words: expected word vectors of {weight.shape[1]} dimensions, got {vectors.shape[1]} from {source}; "
@@ -289,6 +304,25 @@ class HasWords(Protocol):
     """A text encoder with one vector per word."""
 
     words: nn.Embedding
+
+
+def find_words(source: str, root: DataRoot) -> str | Path:
+    """A file of word vectors: as named, or in the directory of the data or its directory `glove`.
+
+    >>> find_words("glove", None)
+    'glove'
+    """
+    path = Path(source).expanduser()
+    home = DataDirectory.of(root).path
+    places = [] if home is None or path.is_file() else [home / path, home / "glove" / path]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None and source != PACKAGED and not path.is_file():
+        searched = ", ".join(str(place.parent) for place in places) or "the current directory"
+        raise DataError(
+            f"words: expected the word vectors {source} in {searched}, got no such file; fetch glove.6B.zip from "
+            f"nlp.stanford.edu/projects/glove and put {path.name} into the directory of --data"
+        )
+    return source if found is None else found
 
 
 class MetricPart(Protocol):

@@ -86,6 +86,16 @@ class Metrics(ABC, Generic[Prediction, Batch]):
     def compute(self) -> dict[str, float]:
         """The numbers by name; `Task.objective` is one of the names."""
 
+    def place(self, device: torch.device) -> None:
+        """Compute on this device what is worth it; by default everything is computed on the CPU."""
+
+    def compute_together(self, others: Sequence[Metrics[Prediction, Batch]]) -> dict[str, float]:
+        """The numbers of an ensemble: scores averaged over these metrics and others of the same examples."""
+        raise ValueError(
+            f"evaluate: expected a task whose scores can be averaged, got {type(self).__name__}; evaluate the runs one "
+            "by one"
+        )
+
 
 class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):
     """One problem with its settings and vocabulary; training, evaluation and loading use nothing but this interface.
@@ -148,8 +158,13 @@ class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):
     def build_model(self) -> Model:
         """The model with random weights, from the settings and the vocabulary alone."""
 
-    def initialise(self, model: Model) -> None:
-        """Set the weights that do not start at random, for instance word vectors; called once before training."""
+    def initialise(self, model: Model, root: DataRoot = None) -> None:
+        """Set the weights that do not start at random, for instance word vectors; called once before training.
+
+        Args:
+            model: with random weights.
+            root: directory of the data, where files are looked for too; None for embedded data.
+        """
 
     @abstractmethod
     def examples(self, split: str, root: DataRoot) -> Examples[Example]:

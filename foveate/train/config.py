@@ -129,6 +129,8 @@ class Training:
         steps: stop after this many steps, also in the middle of an epoch; None trains all epochs.
         accumulate: batches whose gradients are accumulated for one step.
         clip: maximum norm of the gradient; None does not clip it.
+        reduction: "mean" takes the gradient of the mean loss over the items of a step, "sum" that of the sum, which is
+            what SCAN and BFAN clip: at 2.0 the sum over 128 pairs is clipped in every step, the mean in none.
         average: decay of an exponential moving average of the weights, which is evaluated and kept instead of the last
             weights; 0.99 averages over about a hundred steps. None keeps the weights themselves.
         patience: stop after this many evaluations without a better objective; None never stops early.
@@ -150,6 +152,7 @@ class Training:
     steps: int | None = None
     accumulate: int = 1
     clip: float | None = None
+    reduction: Literal["mean", "sum"] = "mean"
     average: float | None = None
     patience: int | None = None
     evaluate_every: int = 1

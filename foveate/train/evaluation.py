@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from tqdm import tqdm
 
 from foveate.errors import DataError
 from foveate.io import DataRoot
-from foveate.tasks import AnyTask, Examples
+from foveate.tasks import AnyTask, Examples, Metrics
 from foveate.tasks.familiarity import Familiarity
 from foveate.train.batches import evaluation_batches, move, read_batches, seed_everything
 from foveate.train.processes import broadcast_buffers, gather_states, make_accelerator
@@ -48,6 +49,22 @@ def evaluate(
     Returns:
         the metrics by name.
     """
+    return collect(
+        task, model, examples, batch_size=batch_size, workers=workers, accelerator=accelerator, progress=progress
+    ).compute()
+
+
+def collect(
+    task: AnyTask,
+    model: nn.Module,
+    examples: Examples[Any],
+    *,
+    batch_size: int = 64,
+    workers: int = 0,
+    accelerator: Accelerator | None = None,
+    progress: bool = False,
+) -> Metrics[Any, Any]:
+    """The metrics of a task after all examples, on every process; arguments as in `evaluate`."""
     accelerator = accelerator or make_accelerator()
     if len(examples) == 0:
         raise DataError("evaluate: expected at least one example, got none; check the split")
@@ -73,7 +90,20 @@ def evaluate(
     merged = task.metrics()
     for state in gather_states(accelerator, metrics.state()):
         merged.merge(state)
-    return merged.compute()
+    merged.place(accelerator.device)
+    return merged
+
+
+def evaluate_together(collected: Sequence[Metrics[Any, Any]]) -> dict[str, float]:
+    """The metrics of an ensemble: the scores of several runs on the same examples, averaged.
+
+    Args:
+        collected: what `collect` returned for each run.
+
+    Raises ValueError for a task whose scores cannot be averaged.
+    """
+    first, *others = collected
+    return first.compute_together(others) if others else first.compute()
 
 
 def save_familiarity(task: AnyTask, model: nn.Module, directory: Path, root: DataRoot) -> bool:

@@ -87,7 +87,7 @@ def fit(
     """
     accelerator = make_accelerator(training.precision)
     directory = Path(directory)
-    model, before = _first_model(task, training.seed, start)
+    model, before = _first_model(task, training.seed, start, root)
     train, val = task.examples("train", root), task.examples("val", root)
     with ExitStack() as stack:
         if accelerator.is_main_process:
@@ -117,12 +117,12 @@ def fit(
         return history
 
 
-def _first_model(task: AnyTask, seed: int, start: Path | None) -> tuple[nn.Module, int]:
+def _first_model(task: AnyTask, seed: int, start: Path | None, root: DataRoot) -> tuple[nn.Module, int]:
     """The model before training, and the steps that the run it starts from had taken."""
     seed_everything(seed, "weights")
     model: nn.Module = task.build_model()
     if start is None:
-        task.initialise(model)
+        task.initialise(model, root)
         return model, 0
     state = load_grown_weights(model, start / WEIGHTS, task.obsolete_weights)
     # Older runs do not store the steps with their weights, which are those of the best evaluation.
@@ -236,8 +236,9 @@ class _Trainer:
         due = self.accelerator.is_main_process and time.monotonic() - self.saved_at > training.save_every
         flags = [len(numbers), bool(stop), due]
         sums = sum_over_processes(self.accelerator, _stack(losses, names, flags))
-        # Gradients are means over processes of sums over examples: this scale makes them means over all examples.
-        scale = self.accelerator.num_processes / sums[-4].clamp_min(1)
+        # Gradients are means over processes of sums over examples: this scale makes them means, or sums, over all.
+        items = sums[-4].clamp_min(1) if training.reduction == "mean" else torch.ones_like(sums[-4])
+        scale = self.accelerator.num_processes / items
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         length = scale_and_clip(gradients, scale, training.clip).to(sums)
         # The only place in a step where the CPU waits for the GPU.

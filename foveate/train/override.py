@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
+from foveate.attention import MECHANISMS
 from foveate.errors import DataError, UnknownName
 from foveate.registry import lookup
 from foveate.train.recipe import Recipe, decode, describe, encode, field_types, item_types, members, variants
@@ -33,7 +35,8 @@ def override(recipe: Recipe, changes: Iterable[str]) -> Recipe:
         changes: texts `field=value`. A field is named by itself (`mechanism`, `lr`) or, where that is ambiguous, with
             the group it belongs to (`optimiser.lr`). An entry of a mapping is named after it
             (`mechanism_options.alpha=2`). Another optimiser, schedule or model is named by its row (`optimiser=sgd`,
-            `model=bfan`) and keeps the fields both have. A group may have a field that its own name stands for
+            `model=bfan`) and keeps the fields both have. Another mechanism keeps the options that it accepts; the
+            others are dropped with a message. A group may have a field that its own name stands for
             (`ccr=1` is `ccr.weight=1`).
 
     Raises UnknownName with the nearest name for an unknown field, ValueError for a value of the wrong type.
@@ -107,13 +110,27 @@ def _set(recipe: Recipe, name: str, text: str) -> Recipe:
     known = recipe_fields(recipe)
     found = _find(recipe, name, known) or _find(recipe, f"{name}.{_short(recipe, name)}", known)
     if found is not None:
-        return _replace_recipe(recipe, found.path, _value(found, name, text))
+        return _drop_leftovers(_replace_recipe(recipe, found.path, _value(found, name, text)), found)
     holder, dot, key = name.rpartition(".")
     mapping = _find(recipe, holder, known) if dot else None
     if mapping is None or not isinstance(mapping.value, Mapping):
         raise UnknownName(recipe.name, name, {end for field in known for end in _ends(field.path)})
     kind = get_args(mapping.kind)[1] if get_args(mapping.kind) else Any
     return _replace_recipe(recipe, mapping.path, {**mapping.value, key: parse(kind, text, name)})
+
+
+def _drop_leftovers(recipe: Recipe, changed: Field) -> Recipe:
+    """The recipe without the options that a new mechanism does not accept; a message names them."""
+    if changed.path != "settings.mechanism":
+        return recipe
+    settings = recipe.settings
+    accepted = MECHANISMS[settings.mechanism].options
+    left = [] if accepted is None else [name for name in settings.mechanism_options if name not in accepted]
+    if not left:
+        return recipe
+    print(f"{recipe.name}: {', '.join(left)} dropped, since {settings.mechanism} has no such option", file=sys.stderr)
+    kept = {name: value for name, value in settings.mechanism_options.items() if name not in left}
+    return _replace_recipe(recipe, "settings.mechanism_options", kept)
 
 
 def _short(part: Any, name: str) -> str | None:

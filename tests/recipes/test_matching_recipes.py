@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from foveate.data.vocabulary import SPECIAL, Vocabulary
-from foveate.models import MODELS, BFANSettings, SCANSettings
+from foveate.models import MODELS, BFANSettings
 from foveate.recipes import RECIPES
 from foveate.recipes.matching_recipes import MATCHING_RECIPES
 from foveate.tasks.images import Conv
@@ -40,31 +40,3 @@ def test_fields_are_changed_by_name() -> None:
     assert changed.model.direction == "i2t"
     other = override(base, ["model=bfan", "focal=equal"]).settings.model
     assert (type(other), other.focal, other.hidden) == (BFANSettings, "equal", 512)
-
-
-def test_paper_settings() -> None:
-    scan, coco, bfan, dan = (
-        MATCHING_RECIPES[name]()
-        for name in (
-            "matching-scan-flickr30k",
-            "matching-scan-coco",
-            "matching-bfan-flickr30k",
-            "matching-mdan-flickr30k",
-        )
-    )
-    assert scan.settings.model == SCANSettings(
-        1024, "average", 0.0, direction="t2i", temperature=9.0, aggregate="lse", lse=6.0
-    )
-    assert (scan.settings.ranking.margin, scan.settings.ranking.negatives, scan.settings.word_dim) == (
-        0.2,
-        "hardest",
-        300,
-    )
-    assert (scan.training.batch_size, scan.training.clip, scan.training.epochs) == (128, 2.0, 30)
-    rates = [scan.training.optimiser.lr * scan.training.schedule.rate(epoch, 30) for epoch in (0, 14, 15, 29)]
-    assert rates == pytest.approx([2e-4, 2e-4, 2e-5, 2e-5])
-    assert (coco.settings.folds, coco.settings.train_split) == (5, "train+restval")
-    assert (bfan.settings.model.temperature, bfan.settings.model.focal) == (20.0, "prob")
-    ranking = dan.settings.ranking
-    assert (ranking.margin, ranking.negatives, dan.settings.model.reasoning_steps) == (100.0, "random", 2)
-    assert (dan.training.optimiser.lr, dan.training.optimiser.weight_decay, dan.training.clip) == (0.1, 5e-4, 0.1)

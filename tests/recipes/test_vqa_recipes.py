@@ -40,15 +40,3 @@ def test_fields_are_changed_by_name() -> None:
     other = override(changed, ["model=rdan", "images=stored", "store=f.h5"])
     assert type(other.settings.model) is ReasoningDANSettings
     assert other.settings.images.store == "f.h5"
-
-
-def test_paper_settings() -> None:
-    thesis, paper, dual = (
-        VQA_RECIPES[name]() for name in ("vqa-mcan-vqa2", "vqa-mcan-vqa2-multimodal", "vqa-rdan-vqa1")
-    )
-    rates = [thesis.training.optimiser.lr * thesis.training.schedule.rate(epoch, 13) for epoch in range(13)]
-    assert rates == pytest.approx([0.25e-4, 0.5e-4, 0.75e-4] + [1e-4] * 7 + [2e-5] * 2 + [4e-6])
-    rates = [paper.training.optimiser.lr * paper.training.schedule.rate(epoch, 15) for epoch in range(15)]
-    assert rates == pytest.approx([min(1.25 * t, 5) * 1e-5 for t in range(1, 11)] + [1e-5] * 2 + [2e-6] * 2 + [4e-7])
-    assert (dual.training.batch_size, dual.training.clip, dual.training.epochs) == (128, 0.1, 60)
-    assert dual.settings.max_answers == 2000

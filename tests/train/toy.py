@@ -136,7 +136,7 @@ class Toy(Task):
     def build_model(self) -> ToyModel:
         return ToyModel(self.settings)
 
-    def initialise(self, model: nn.Module) -> None:
+    def initialise(self, model: nn.Module, root: Path | None = None) -> None:
         nn.init.zeros_(model.last.bias)  # type: ignore[arg-type,union-attr]
 
     def examples(self, split: str, root: Path | None) -> ToyExamples:

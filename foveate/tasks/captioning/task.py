@@ -95,7 +95,7 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
         encoder = chosen.images.build_encoder(self.inputs.image_dim)
         return chosen.model.build(len(self.inputs.words), chosen.word_dim, encoder, chosen.attention())
 
-    def initialise(self, model: Captioner) -> None:
+    def initialise(self, model: Captioner, root: DataRoot = None) -> None:
         """Load the image encoder of the settings."""
         self.inputs.initialise(self.settings, model.image, None, None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from foveate.data.samples import Caption
+from foveate.errors import DataError
 from foveate.metrics import GroundingMetrics, retrieval_metrics
 from foveate.metrics.grounding import AttendedRule, Locations
 from foveate.models import Fragments
@@ -44,12 +45,15 @@ class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
         rule: which locations count as attended to, see `GroundingMetrics`; None if words do not attend.
         folds: see `retrieval_metrics`.
         bos_eos: captions are read with bos and eos around them.
+
+    The scores are computed on the device of `place`, in blocks: 5 000 images with 25 000 captions do not fit a GPU.
     """
 
     def __init__(self, scorer: nn.Module, rule: AttendedRule | None, *, folds: int, bos_eos: bool) -> None:
         self.scorer, self.folds, self.first = scorer, folds, int(bos_eos)
         self.grounding = GroundingMetrics(rule or "above-uniform")
         self.batches: list[dict[str, Any]] = []
+        self.device = torch.device("cpu")
 
     def update(self, prediction: MatchingPrediction, batch: MatchingBatch) -> None:
         images, texts = prediction.images, prediction.texts
@@ -88,9 +92,31 @@ class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
         self.batches += state["batches"]
         self.grounding.merge(state["grounding"])
 
+    def place(self, device: torch.device) -> None:
+        self.device = device
+
     def compute(self) -> dict[str, float]:
+        return self.compute_together(())
+
+    def compute_together(self, others: Sequence[Metrics[MatchingPrediction, MatchingBatch]]) -> dict[str, float]:
+        """Retrieval by the mean of the scores; attention is that of the first run whose words attend."""
         if not self.batches:
             return {}
+        runs = [self, *(other for other in others if isinstance(other, MatchingMetrics))]
+        (owner, score), *rest = [run._scores() for run in runs]
+        if any(not torch.equal(owner, other) for other, _ in rest):
+            raise DataError(
+                "evaluate: expected runs on the same captions, got different ones; use the same dataset and split"
+            )
+        images = sum(len(batch["images"]) for batch in self.batches)
+        scores = [score, *(other for _, other in rest)]
+        found = retrieval_metrics(
+            lambda rows: torch.stack([one(rows) for one in scores]).mean(0), owner, images, folds=self.folds
+        )
+        return found | next((numbers for run in runs if (numbers := run.grounding.compute())), {})
+
+    def _scores(self) -> tuple[Tensor, Callable[[slice], Tensor]]:
+        """The image of each caption, and a function from rows of images to their scores with all captions."""
         images = join_fragments(
             [
                 Fragments(batch["images"], batch["image_mask"], batch["grid"], whole=batch["image_whole"])
@@ -101,12 +127,11 @@ class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
         owner = torch.cat([batch["owner"] + start for batch, start in zip(self.batches, counts, strict=False)])
 
         def score(rows: slice) -> Tensor:
-            part = images[rows]
+            part = images[rows].to(self.device)
             with torch.no_grad():
-                return torch.cat([self.scorer(part, _unpack(batch)) for batch in self.batches], 1)
+                return torch.cat([self.scorer(part, _unpack(batch).to(self.device)) for batch in self.batches], 1)
 
-        found = retrieval_metrics(score, owner, len(images), folds=self.folds)
-        return found | self.grounding.compute()
+        return owner, score
 
 
 def _pack(texts: Fragments) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ class Ranking:
         loss: "hinge", that of the papers, or "infonce", which needs large batches and uses only the temperature.
         temperature: of InfoNCE.
         margin: by how much an image and its caption must score higher than other pairs.
-        negatives: "hardest", "random", "all" or "soft".
+        negatives: "hardest", "random", "sampled", "all" or "soft".
         softness: of the soft negatives.
         warmup_steps, warmup_negatives: number of steps at the start of training that use other negatives, and which,
             since the hardest negatives alone teach little to an untrained model. The loss with "all" is tens of times
@@ -70,6 +70,7 @@ class MatchingSettings(TaskSettings):
         word_dim: size of a word vector.
         words: source of the word vectors: "glove" or a text file; None starts at random.
         word_std: standard deviation of word vectors that start at random.
+        word_range: word vectors that start at random are uniform in [-word_range, word_range] instead; SCAN uses 0.1.
         min_count: a word must occur at least this often in the training captions to be known; None chooses
             it by the number of captions.
         max_words: captions are truncated to this many words.
@@ -102,6 +103,7 @@ class MatchingSettings(TaskSettings):
     word_dim: int = 300
     words: str | None = None
     word_std: float = 1.0
+    word_range: float | None = None
     min_count: int | None = 4
     max_words: int = 50
     word_dropout: float = 0.0
@@ -112,6 +114,8 @@ class MatchingSettings(TaskSettings):
         super().__post_init__()
         for name in ("word_std", "word_dropout"):
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
+        if self.word_range is not None:
+            check_number("matching", "word_range", self.word_range, above=0, advice="SCAN uses 0.1")
         if self.word_dropout > 1:
             raise ValueError(f"matching: expected word_dropout <= 1, got {self.word_dropout:g}; pass a probability")
         for name in ("max_words", "captions_per_example", "folds"):

@@ -62,12 +62,13 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
         encoder = chosen.images.build_encoder(self.inputs.image_dim)
         return chosen.model.build(len(self.inputs.words), chosen.word_dim, encoder, chosen.attention())
 
-    def initialise(self, model: MatchingModel) -> None:
+    def initialise(self, model: MatchingModel, root: DataRoot = None) -> None:
         """Load the image encoder and the word vectors of the settings, or scale random ones."""
-        self.inputs.initialise(self.settings, model.image, model.text, self.settings.words)
+        self.inputs.initialise(self.settings, model.image, model.text, self.settings.words, root)
         if self.settings.words is None:
+            limit, weight = self.settings.word_range, model.text.words.weight
             with torch.no_grad():
-                model.text.words.weight.mul_(self.settings.word_std)
+                weight.mul_(self.settings.word_std) if limit is None else weight.uniform_(-limit, limit)
 
     def examples(self, split: str, root: DataRoot) -> CaptionPairs:
         """The images of a split with their captions; except for training, every image once with all of them."""

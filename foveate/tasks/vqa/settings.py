@@ -29,6 +29,9 @@ class VQASettings(TaskSettings):
         min_count: an answer must be the agreed one of at least this many training questions; None chooses it by
             their number.
         max_answers: keep only the most frequent answers; None keeps all.
+        answer_split: split whose answers are counted; None counts those of `train_split`.
+        answer_list: JSON file of answers to use instead of counting, for instance the released list of 3 129
+            (`answer_dict.json` of openvqa, or a plain list); looked for in the directory of the data too.
         group: an example is an image with all its questions, so that it is encoded once; otherwise one question.
         rule: how answers are counted, "official" or "lenient".
         map_size: rows and columns of the grid on which attention is compared with the truth.
@@ -52,6 +55,8 @@ class VQASettings(TaskSettings):
     max_tokens: int = 14
     min_count: int | None = 9
     max_answers: int | None = None
+    answer_split: str | None = None
+    answer_list: str | None = None
     group: bool = False
     rule: Rule = "official"
     map_size: tuple[int, int] = (14, 14)

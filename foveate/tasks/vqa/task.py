@@ -20,9 +20,10 @@ from foveate.models import Answered, AnsweringModel
 from foveate.ops.density import Density
 from foveate.ops.resample import resample_map
 from foveate.tasks.images import encoder_input
-from foveate.tasks.inputs import CombinedMetrics, ImageTextTask, Inputs, choose_min_count
+from foveate.tasks.inputs import CombinedMetrics, ImageTextTask, Inputs
 from foveate.tasks.presentation import Demo, Page, Presentation
 from foveate.tasks.task import Loss
+from foveate.tasks.vqa.answer_lists import choose_vocabulary
 from foveate.tasks.vqa.constraints import answer_resourcing, answer_swapping
 from foveate.tasks.vqa.data import QuestionExamples, VQABatch, VQAExample, collate
 from foveate.tasks.vqa.predictor import VQAPredictor
@@ -96,8 +97,7 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         """The task with the tokens and answers of the training split."""
         questions = settings.read("train", root).questions
         inputs = Inputs.from_data(settings, root, (settings.tokenize(question.text) for question in questions))
-        answers = AnswerVocabulary.from_questions(questions, choose_min_count(settings.min_count, len(questions)))
-        return cls(settings, inputs, AnswerVocabulary(answers.answers[: settings.max_answers]))
+        return cls(settings, inputs, choose_vocabulary(settings, questions, root))
 
     @classmethod
     def from_vocabulary(cls, settings: VQASettings, vocabulary: Mapping[str, Any]) -> VQA:
@@ -123,9 +123,9 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         vocabulary, answers = len(self.inputs.words), len(self.answers)
         return chosen.model.build(vocabulary, chosen.word_dim, encoder, chosen.attention(), answers=answers)
 
-    def initialise(self, model: AnsweringModel) -> None:
+    def initialise(self, model: AnsweringModel, root: DataRoot = None) -> None:
         """Load the image encoder and the word vectors of the settings."""
-        self.inputs.initialise(self.settings, model.image, model.text, self.settings.words)
+        self.inputs.initialise(self.settings, model.image, model.text, self.settings.words, root)
 
     def examples(self, split: str, root: DataRoot) -> QuestionExamples:
         """The questions of a split with their images, and where to look if that is needed."""

@@ -1,0 +1,186 @@
+"""`foveate reproduce`: a table of a paper from the publishers' files, its numbers beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from foveate.cli.outputs import print_table
+from foveate.cli.train import is_first_process
+from foveate.errors import DataError
+from foveate.io import atomic_write, write_json
+from foveate.registry import lookup
+from foveate.report.page import html_cell, html_page, html_table, html_text
+from foveate.tables import TABLES
+from foveate.tables.cost import cost_of, total
+from foveate.tables.run import (
+    Session,
+    check_files,
+    choose_rows,
+    evaluate_all,
+    make_stores,
+    measure_all,
+    submission,
+    train_all,
+    value_of,
+)
+from foveate.tables.table import Table
+
+Found = Mapping[str, list[dict[str, float]]]
+RESULTS, PAGE = "results.json", "report.html"
+
+
+def reproduce(
+    table: str,
+    *,
+    data: Path | None = None,
+    out: Path | None = None,
+    only: tuple[str, ...] = (),
+    seeds: int = 1,
+    dry_run: bool = False,
+    tiny: bool = False,
+    throughput: float = 10.0,
+) -> None:
+    """Train and evaluate what a table of a paper needs, and print the paper's numbers beside ours.
+
+    Run again, it continues where it stopped; runs that another table has trained are used again. On several GPUs:
+    torchrun --nproc-per-node N -m foveate reproduce ...
+
+    Args:
+        table: name of a table; `foveate list tables` shows them.
+        data: directory with the publishers' files; docs/reproduce.md lists them for every table.
+        out: directory of the runs and results; by default runs/reproduce, or runs/reproduce-tiny.
+        only: reproduce these rows alone, by their names in the paper.
+        seeds: trainings per row, with the seeds 0, 1, ...; the table shows the mean.
+        dry_run: print the trainings, evaluations and missing files, and stop.
+        tiny: make small files in the publishers' formats and run the whole table on them with models cut to seconds;
+            the numbers mean nothing.
+        throughput: of the machine in tera-operations per second, to estimate the hours.
+    """
+    chosen = lookup("table", table, TABLES)
+    rows = choose_rows(table, chosen, only)
+    directory = out or Path("runs") / ("reproduce-tiny" if tiny else "reproduce")
+    session = Session(table, chosen, data, directory, rows, seeds)
+    if dry_run:
+        _print_plan(session, throughput)
+        return
+    found = _run_tiny(session) if tiny else _run(session)
+    if is_first_process():
+        _write(session, found)
+
+
+def _run(session: Session) -> Found:
+    if session.table.kind == "measurement":
+        return measure_all(session, 100, 1.49e-8)
+    if session.root is None:
+        raise DataError(
+            f"reproduce: expected the directory of the publishers' files, got none; pass --data DIR or --tiny, and see "
+            f"foveate reproduce {session.name} --dry-run"
+        )
+    check_files(session.name, session.table, session.root)
+    make_stores(session)
+    train_all(session)
+    return evaluate_all(session)
+
+
+def _run_tiny(session: Session) -> Found:
+    from foveate.tables.tiny import run_tiny
+
+    return run_tiny(session)
+
+
+def _print_plan(session: Session, throughput: float) -> None:
+    """The trainings and evaluations of a table, what they cost, and the files that are missing."""
+    trainings = [
+        (
+            directory.name,
+            " ".join([run.recipe, *run.changes]),
+            f"{(cost := cost_of(run)).steps:,}",
+            f"{cost.hours(throughput):.1f}",
+        )
+        for run, _, directory in session.trainings()
+    ]
+    print_table(f"{session.name}: trainings", ("run", "recipe and changes", "steps", "hours"), trainings)
+    evaluations = [
+        (
+            row.name,
+            " + ".join(run.name for run in row.runs) or "measured",
+            " ".join([*session.table.splits, *row.changes]),
+        )
+        for row in session.rows
+    ]
+    print_table("evaluations", ("row", "runs", "splits and changes"), evaluations)
+    whole = total(session.rows, session.seeds)
+    print(
+        f"{whole.steps:,} steps, {whole.multiply_adds:.3g} multiply-adds, about {whole.hours(throughput):.1f} hours at "
+        f"{throughput:g} tera-operations per second"
+    )
+    for feature in session.table.features:
+        print(f"features: {feature.command}")
+    if session.root is not None:
+        for file in session.table.missing(session.root):
+            print(f"missing: {file.name}  from {file.source}")
+
+
+def _write(session: Session, found: Found) -> None:
+    heads, rows = compared(session, found)
+    title = f"{session.name}: {session.table.title} ({session.table.reference})"
+    print_table(title, heads, rows)
+    for line in _notes(session):
+        print(line)
+    session.directory.mkdir(parents=True, exist_ok=True)
+    write_json(session.directory / RESULTS, {"table": session.name, "seeds": session.seeds, "metrics": found})
+    path = session.directory / PAGE
+    with atomic_write(path) as temporary:
+        temporary.write_text(
+            html_page(title, _page(session.table, title, heads, rows, _notes(session))), encoding="utf-8"
+        )
+    print(f"report: {path}")
+
+
+def compared(session: Session, found: Found) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and rows of the comparison: one line per cell of the table, the paper's number beside ours."""
+    rows = []
+    for row in session.rows:
+        for column, paper in zip(session.table.columns, row.paper, strict=True):
+            ours = value_of(session, column, row, found)
+            difference = "" if ours is None or paper is None else f"{ours - paper:+.4g}"
+            cells = ("–" if number is None else f"{number:.4g}" for number in (paper, ours))
+            rows.append((row.name, column.name, *cells, difference))
+    return ("row", "column", "paper", "ours", "difference"), rows
+
+
+def _notes(session: Session) -> list[str]:
+    """What to do about numbers that only others can provide."""
+    waiting = [
+        submission(session, row, seed, split)
+        for row in session.rows
+        for seed in range(session.seeds)
+        for split in session.table.splits
+        if submission(session, row, seed, split).is_file()
+        and not submission(session, row, seed, f"{split}-score").is_file()
+    ]
+    notes = []
+    if waiting:
+        notes.append(
+            f"{len(waiting)} result files for the evaluation server are in {waiting[0].parent}; write its numbers into "
+            f'{waiting[0].stem}-score.json as {{"overall": ..., "yes/no": ..., "number": ..., "other": ...}} and run '
+            "this command again"
+        )
+    if session.table.kind == "ratings" and not (session.directory / "ratings.json").is_file():
+        notes.append(
+            f"ratings: none yet; collect them with foveate rate, then put {session.directory / 'ratings.json'}"
+        )
+    return notes
+
+
+def _page(
+    table: Table, title: str, heads: Iterable[str], rows: Iterable[Iterable[str]], notes: Iterable[str]
+) -> Iterable[str]:
+    yield html_text("h1", title)
+    yield html_table(
+        [html_cell("th", head) for head in heads], [[html_cell("td", cell) for cell in row] for row in rows]
+    )
+    yield html_text("h2", "What differs from the paper")
+    yield from (html_text("p", sentence) for sentence in table.differs)
+    yield from (html_text("p", note, "soft") for note in notes)

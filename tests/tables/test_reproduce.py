@@ -1,0 +1,103 @@
+"""`foveate reproduce`: plans, missing files, and whole tables on tiny files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from foveate.cli import main
+from foveate.tables import TABLES
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_list_names_files_and_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "tables"]) == 0
+    usual = capsys.readouterr().out
+    assert all(name in usual for name in TABLES)
+    assert "v2_OpenEnded_mscoco_train2014_questions.json" in usual
+    assert "416,025 steps" in usual
+    assert main(["list", "tables", "--throughput", "100"]) == 0
+    assert "at 100 tera-operations per second" in capsys.readouterr().out
+
+
+def test_dry_run_prints_the_runs_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["reproduce", "001-table-6.3", "--data", ".", "--dry-run", "--only", "test-MCA, λ = 10", "--seeds", "2"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "vqa-mcan-vqa2-continuous-1" in out
+    assert "2-mca" not in out
+    assert "missing: glove.6B.300d.txt" in out
+    assert "foveate extract hf:microsoft/resnet-152 DATA/val2014 DATA/resnet-152-448/val.h5 --size 448" in out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["000-tabel-1", "--tiny"], "did you mean '000-table-1'?", 2),
+        (["000-table-1", "--tiny", "--only", "Discrete"], "row of 000-table-1: expected a known name", 2),
+        (["000-table-1"], "pass --data DIR or --tiny", 1),
+        (["000-table-1", "--data", "."], "mscoco_val2014_annotations.json  from visualqa.org", 1),
+    ],
+)
+def test_mistakes_are_explained(
+    arguments: list[str], message: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", *arguments]) == code
+    assert message in capsys.readouterr().err
+
+
+def reproduce(*arguments: str) -> None:
+    assert main(["reproduce", *arguments, "--tiny", "--out", "out"]) == 0
+
+
+def test_a_table_of_questions(capsys: pytest.CaptureFixture[str]) -> None:
+    only = ("--only", "Unimodal continuous", "Multimodal continuous")
+    reproduce("000-table-1", *only)
+    first = capsys.readouterr().out
+    assert "result files for the evaluation server" in first
+    results = json.loads(Path("out/000-table-1/results.json").read_text())["metrics"]
+    assert set(results) == {"Unimodal continuous", "Multimodal continuous"}
+    rows = json.loads(Path("out/000-table-1/server/Multimodal-continuous-0-test-dev.json").read_text())
+    assert {"question_id", "answer"} == set(rows[0])
+    assert "65.5" not in first
+    score = Path("out/000-table-1/server/Multimodal-continuous-0-test-dev-score.json")
+    score.write_text('{"overall": 65.5, "yes/no": 80, "number": 40, "other": 50}')
+    trained = Path("out/vqa-mcan-vqa2-multimodal-0/model.safetensors").stat().st_mtime_ns
+    reproduce("000-table-1", *only)
+    assert "65.5" in capsys.readouterr().out
+    assert Path("out/vqa-mcan-vqa2-multimodal-0/model.safetensors").stat().st_mtime_ns == trained
+    assert "What differs from the paper" in Path("out/000-table-1/report.html").read_text()
+
+
+def test_a_table_of_matching_averages_two_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce("002-table-1", "--only", "SCAN", "--seeds", "2")
+    out = capsys.readouterr().out
+    assert "463.5" in out
+    runs = {path.name for path in Path("out").glob("matching-*")}
+    assert runs == {f"matching-scan-flickr30k{way}-{seed}" for way in ("", "-i2t") for seed in (0, 1)}
+
+
+def test_a_table_of_captions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("PATH", "")  # without Java, whose tokenizer takes half a minute
+    reproduce("003-figures", "--only", "TVmax")
+    assert "js between words" in Path("out/003-figures/results.json").read_text()
+    assert "28.2" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_runs_to_its_end(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if any(feature.is_encoder for feature in TABLES[name].features):
+        pytest.importorskip("transformers")
+    reproduce(name)
+    out = capsys.readouterr().out
+    assert all(row.name in out for row in TABLES[name].rows)
+    assert Path(f"out/{name}/report.html").is_file()

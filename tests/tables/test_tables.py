@@ -1,0 +1,84 @@
+"""The table of the papers' tables: complete rows, known recipes, files by the publishers' names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foveate.errors import DataError
+from foveate.recipes import RECIPES
+from foveate.tables import TABLES
+from foveate.tables.cost import cost_of, recipe_of, total
+from foveate.tables.integration import METHODS, measure_integration
+from foveate.tables.run import check_files
+from foveate.tables.tiny import TINY_SETTINGS, make_files
+from foveate.train import override
+
+NAMES = [
+    *("000-shares", "000-table-1", "000-table-2"),
+    *("001-table-4.1", "001-table-6.2", "001-table-6.3", "001-table-6.4"),
+    *("002-table-1", "002-table-2", "002-table-3", "002-table-4"),
+    *("003-figures", "003-table-1", "003-table-2"),
+    *("004-table-1", "004-table-2"),
+]
+
+
+def test_every_table_of_the_papers_is_there() -> None:
+    assert list(TABLES) == NAMES
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_are_complete(name: str) -> None:
+    table = TABLES[name]
+    assert table.rows
+    for row in table.rows:
+        assert len(row.paper) == len(table.columns), row.name
+        assert bool(row.runs) == (table.kind != "measurement")
+        for run in row.runs:
+            assert run.recipe in RECIPES
+            override(recipe_of(run), row.changes)
+            small = TINY_SETTINGS["-".join(run.recipe.split("-")[:2])]
+            override(recipe_of(run), small)
+    assert len({row.name for row in table.rows}) == len(table.rows)
+    assert table.differs
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_missing_files_are_all_named(name: str, tmp_path: Path) -> None:
+    table = TABLES[name]
+    wanted = {file.name for file in table.files} | {feature.made_from.name for feature in table.features}
+    assert {file.name for file in table.missing(tmp_path)} == wanted
+    if not wanted:
+        return
+    with pytest.raises(DataError) as error:
+        check_files(name, table, tmp_path)
+    assert all(file in str(error.value) for file in wanted)
+    make_files(table, tmp_path)
+    assert table.missing(tmp_path) == []
+
+
+def test_a_store_replaces_what_it_is_made_from(tmp_path: Path) -> None:
+    table = TABLES["002-table-1"]
+    for feature in table.features:
+        (tmp_path / feature.store).parent.mkdir(exist_ok=True)
+        (tmp_path / feature.store).touch()
+    assert table.missing(tmp_path) == []
+
+
+def test_costs_count_every_training_once() -> None:
+    first = cost_of(TABLES["000-table-1"].rows[0].runs[0])
+    assert first.steps == 15 * 27_735  # 443 757 questions in batches of 16
+    assert total(TABLES["000-table-1"].rows).steps == 3 * first.steps
+    assert total(TABLES["001-table-6.4"].rows).steps == cost_of(TABLES["001-table-6.4"].rows[0].runs[0]).steps
+    assert total(TABLES["000-table-1"].rows, seeds=2).steps == 6 * first.steps
+    assert first.hours(20.0) == pytest.approx(first.hours(10.0) / 2)
+
+
+def test_methods_of_integration_agree() -> None:
+    pytest.importorskip("scipy")
+    fast = tuple(name for name in METHODS if name not in ("2D-Num", "2D-Num-Circle"))
+    values = [one["value"] for one in measure_integration(2, methods=fast).values()]
+    assert values == pytest.approx([values[0]] * len(values), rel=1e-6)
+    rough = measure_integration(1, 0.1)
+    assert rough["2D-Num"]["value"] == pytest.approx(rough["chords (ours)"]["value"], rel=0.2)
