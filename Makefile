@@ -19,10 +19,11 @@ demo: $(STAMP)-dev ## compare mechanisms on embedded data and write runs/demo/re
 studio: $(STAMP)-studio ## serve the web page on this machine: ask, caption, search, play
 	$(BIN)/foveate studio
 
-browsers: $(STAMP)-dev $(STAMP)-studio ## install what the browser tests need: gradio, playwright, Debian's chromium
+browsers: $(STAMP)-dev $(STAMP)-studio ## install what the browser tests need: gradio, playwright, Debian's chromium, axe-core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
 	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium || \
 		echo "no chromium: the browser tests will be skipped"
+	@npm install --silent --no-save --prefix .venv/axe axe-core@4 || echo "no axe-core: its tests will be skipped"
 
 test: $(STAMP)-dev ## run the fast tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile

@@ -30,12 +30,17 @@ def ask_code(image: ChosenImage, question: str, run: str, choice: MapChoice) -> 
 
 
 def _import_scenes(image: ChosenImage) -> list[str]:
-    return [] if image.example is None else ["from foveate.data.scenes import make_scenes"]
+    if image.example is None:
+        return []
+    name = "scenes import make_scenes" if image.example < EXAMPLES else "examples import example_photos"
+    return [f"from foveate.data.{name}"]
 
 
 def _image_line(image: ChosenImage) -> str:
     if image.example is None:
         return 'image = "image.jpg"  # your own image'
+    if image.example >= EXAMPLES:
+        return f"image = list(example_photos().values())[{image.example - EXAMPLES}]"
     return SCENE.format(count=EXAMPLES, number=image.example)
 
 
@@ -66,21 +71,28 @@ def caption_code(image: ChosenImage, run: str, beams: int) -> str:
     ])  # fmt: skip
 
 
-def search_code(run: str, text: str) -> str:
-    """Images of Scenes that a text describes, and where its words look in the best one."""
-    return "\n".join([
+def search_code(run: str, text: str, source: str, has_words: bool) -> str:
+    """Images that a text describes, and where its words look in the best one, if the run has words that look.
+
+    Args:
+        run: as `fv.load` takes it.
+        text: to search for.
+        source: code that makes `images`.
+        has_words: whether the run attends from words to images.
+    """
+    found = [
         "import foveate as fv",
-        "from foveate.data.scenes import make_scenes",
-        "",
-        'images = [image.pixels() for image in make_scenes(split="test", count=120).images]',
+        source,
         f"run, text = fv.load({run!r}), {text!r}",
         "best = run.match(images, text)[:, 0].topk(6)",
         "print(best.indices.tolist(), best.values.tolist())",
-        "",
+    ]
+    looked = [
         "image = images[int(best.indices[0])]",
         "seen = run.look(image, text)",
         'fv.plot.strip(image, seen.words, seen.attention).savefig("words.png")',
-    ])  # fmt: skip
+    ]
+    return "\n".join([*found, *(looked if has_words else [])])
 
 
 def explain_code(scores: list[float], side: int, knobs: Mapping[str, Mapping[str, float]]) -> str:

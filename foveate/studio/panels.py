@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -30,15 +31,19 @@ LEVELS = (0.5, 0.95)  # of a component's mass inside its ellipses
 SIDE = 100  # units of the drawing
 TICKS = (2, 5, 10, 20, 50, 100, 200, 500)  # of the colour bar, in multiples of the even share
 UNIT = "Attention per area, compared with looking evenly at the whole image (1×)"
+LARGE = 40_000  # pixels of an image without transparency from which JPEG is used
 STEPS = 24  # colours of the bar
-LEAST = 4.0  # of the upper end of the colours
+LEAST = 8.0  # of the upper end of the colours
 
 
 def data_address(pixels: np.ndarray) -> str:
-    """Pixels as a data URL."""
+    """Pixels as a data URL: PNG, or JPEG for photographs, which would be several times as large."""
     from PIL import Image
 
     file = io.BytesIO()
+    if pixels.shape[-1] == 3 and pixels.shape[0] * pixels.shape[1] > LARGE:
+        Image.fromarray(pixels).save(file, "JPEG", quality=88)
+        return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
     Image.fromarray(pixels).save(file, "PNG", compress_level=1)
     return data_uri(file.getvalue())
 

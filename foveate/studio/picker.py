@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from foveate.data.examples import example_photos
+from foveate.data.image_files import open_image
 from foveate.data.samples import Dataset
 from foveate.data.scenes import make_scenes
 from foveate.errors import DataError
 from foveate.studio import widgets
 from foveate.studio.assets import script
 from foveate.studio.catalogue import PHOTOGRAPHS, SCENES, RunCatalogue
-from foveate.studio.limits import MAX_FILE
+from foveate.studio.limits import MAX_FILE, MAX_PIXELS, MAX_SIDE
 
 EXAMPLES = 8
 OWN = "own"  # chosen: an uploaded image
@@ -52,8 +55,17 @@ def examples() -> Dataset:
 
 @lru_cache(maxsize=1)
 def example_images() -> tuple[np.ndarray, ...]:
-    """The images of the strip: Scenes."""
-    return tuple(image.pixels() for image in examples().images)
+    """The images of the strip: Scenes, then the photographs of installed packages, if there are any."""
+    return (
+        *(image.pixels() for image in examples().images),
+        *(_read_photo(path) for path in example_photos().values()),
+    )
+
+
+def _read_photo(path: Path) -> np.ndarray:
+    image = open_image(path, max_pixels=MAX_PIXELS)
+    image.thumbnail((MAX_SIDE, MAX_SIDE))
+    return np.asarray(image)
 
 
 def choose_example(pick: Any) -> ChosenImage:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from foveate.attention import Attended
+from foveate.data.examples import example_photos
 from foveate.data.image_files import open_image
 from foveate.data.samples import Dataset, ImageRecord
 from foveate.data.scenes import make_scenes
@@ -20,9 +21,10 @@ from foveate.plot.heat import select_example
 from foveate.registry import lookup
 from foveate.search import Index, search_by_text
 from foveate.search.find import Embedder, Matcher
+from foveate.studio import catalogue as catalogues
 from foveate.studio import picker, widgets
 from foveate.studio.assets import script
-from foveate.studio.catalogue import RunCatalogue
+from foveate.studio.catalogue import PHOTOGRAPHS, RunCatalogue
 from foveate.studio.code import search_code
 from foveate.studio.limits import MAX_PIXELS, MAX_SIDE, read_question, read_upload
 from foveate.studio.panels import draw_panels
@@ -30,11 +32,20 @@ from foveate.studio.picker import ChosenImage, choose_example
 from foveate.studio.share import build_restore, share_html
 
 TASK, RECIPE = "matching", "matching-scan-scenes"
-SCENES = "Scenes, 120 images"
+SCENES, PHOTOS = "Scenes, 120 images", "example photographs"
 GALLERY, BATCH = 120, 20
 TOP, FIRST = 6, 50
-QUERIES = ("a large red circle", "a blue star", "two green shapes", "a purple square above a star")
+QUERIES = {
+    SCENES: ("a large red circle", "a blue star", "two green shapes", "a purple square above a star"),
+    PHOTOS: ("a cat", "a cup of coffee on a table", "a motorcycle", "a red flower", "a woman in uniform"),
+}
 WAITING = '<p class="fv-note">Searching …</p>'
+# How the code of a view gets its images.
+CODE = {
+    SCENES: "from foveate.data.scenes import make_scenes\n\n"
+    'images = [image.pixels() for image in make_scenes(split="test", count=120).images]',
+    PHOTOS: "from foveate.data.examples import example_photos\n\nimages = list(example_photos().values())",
+}
 Progress = Callable[[float, str], None]
 
 
@@ -60,14 +71,15 @@ def find(catalogue: RunCatalogue, run: str, where: str, text: Any, progress: Pro
     Args:
         catalogue: of the runs and indexes.
         run: of the task matching.
-        where: SCENES, or an index of the catalogue, whose nearest images by the run that embedded it are re-ranked.
+        where: SCENES, PHOTOS, or an index of the catalogue, whose nearest images by the run that embedded it are
+            re-ranked.
         text: in plain words; raises DataError if it is empty or too long.
         progress: called with the completed fraction and the present step.
     """
     asked = read_question(text, "text")
     predictor = catalogue.predictor(run)
-    if where == SCENES:
-        names, scores = _find_scenes(catalogue, run, asked, progress)
+    if where in QUERIES:
+        names, scores = _find_gallery(catalogue, run, where, asked, progress)
     else:
         names, scores = _find_index(catalogue, run, where, asked)
     hits = []
@@ -76,6 +88,12 @@ def find(catalogue: RunCatalogue, run: str, where: str, text: Any, progress: Pro
         pixels = _pixels(name)
         hits.append(_with_attention(predictor, Hit(f"{place + 1}. similarity {score:.2f}", pixels), asked))
     return tuple(hits)
+
+
+def default_place(catalogue: RunCatalogue) -> tuple[str, str]:
+    """Where the page searches at first, and by which run: photographs, if there is a run for them."""
+    run = str(catalogue.first_run(TASK, PHOTOGRAPHS))
+    return (PHOTOS if catalogue.domain(run) == PHOTOGRAPHS else SCENES), run
 
 
 def describe(catalogue: RunCatalogue, run: str, pixels: np.ndarray) -> str:
@@ -108,10 +126,12 @@ def words_of(hits: Sequence[Hit], pick: str = widgets.ALL) -> str:
     return widgets.word_buttons(hits[0].words if hits else (), pick)
 
 
-def _find_scenes(catalogue: RunCatalogue, run: str, text: str, progress: Progress) -> tuple[list[Any], list[float]]:
-    """Score every image of the gallery with the text; the embeddings of the images are cached."""
+def _find_gallery(
+    catalogue: RunCatalogue, run: str, where: str, text: str, progress: Progress
+) -> tuple[list[Any], list[float]]:
+    """Score every image of a gallery with the text; the embeddings of the images are cached."""
     predictor: Any = catalogue.predictor(run)
-    images = gallery().images
+    images: list[Any] = list(gallery().images) if where == SCENES else list(example_photos().values())
 
     def embed() -> Any:
         from foveate.models.fragments import join_fragments
@@ -119,11 +139,11 @@ def _find_scenes(catalogue: RunCatalogue, run: str, text: str, progress: Progres
         parts = []
         for start in range(0, len(images), BATCH):
             progress(start / len(images), "embedding images")
-            parts.append(predictor.embed_image([p.pixels() for p in images[start : start + BATCH]]))
+            parts.append(predictor.embed_image([_pixels(one) for one in images[start : start + BATCH]]))
         return join_fragments(parts)
 
-    scores = predictor.match(catalogue.cached(("gallery", run), embed), [text])[:, 0]
-    best = scores.topk(TOP)
+    scores = predictor.match(catalogue.cached((f"gallery {where}", run), embed), [text])[:, 0]
+    best = scores.topk(min(TOP, len(images)))
     return [images[n] for n in best.indices.tolist()], best.values.tolist()
 
 
@@ -172,19 +192,24 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
     if picker.is_without_runs(gr, catalogue, TASK, RECIPE):
         return
     runs = list(catalogue.runs(TASK))
+    place, first = default_place(catalogue)
     found = gr.State((), time_to_live=3600)
     start = gr.HTML(js_on_load=script("visible"), elem_id="search-start")  # above all, so that it is seen at once
     with gr.Row(elem_classes="fv-question"):
-        text = gr.Textbox(QUERIES[0], label="Describe the image to find", elem_id="search-text", max_lines=2, scale=4)
+        text = gr.Textbox(
+            QUERIES[place][0], label="Describe the image to find", elem_id="search-text", max_lines=2, scale=4
+        )
         button = gr.Button("Search", variant="primary", elem_id="search-button", scale=1, min_width=90)
-    queries = gr.HTML(widgets.chips(QUERIES, QUERIES[0]), js_on_load=widgets.PICK, elem_id="search-queries")
+    queries = gr.HTML(
+        widgets.chips(QUERIES[place], QUERIES[place][0]), js_on_load=widgets.PICK, elem_id="search-queries"
+    )
     gr.HTML('<p class="fv-label">Where the words look: all together, or one of them</p>')
     words = gr.HTML(js_on_load=widgets.PICK, elem_id="search-words")
     panels = gr.HTML(WAITING, elem_id="search-hits")
     bar = gr.HTML(elem_id="search-share")
     with gr.Accordion("Run and images to search", open=False, elem_id="search-controls"):
-        run = gr.Dropdown(runs, value=runs[0], label="Run that compares")
-        where = gr.Dropdown([SCENES, *catalogue.indexes()], value=SCENES, label="Search in", elem_id="search-where")
+        run = gr.Dropdown(runs, value=first, label="Run that compares")
+        where = gr.Dropdown([*QUERIES, *catalogue.indexes()], value=place, label="Search in", elem_id="search-where")
         gr.HTML(
             '<p class="fv-note">foveate index RUN IMAGES RUNS/NAME writes an index of your own images; below the '
             "directory of the runs it is offered here.</p>"
@@ -203,9 +228,10 @@ def _connect_find(
 
     def show(hits: tuple[Hit, ...], name: str, place: str, query: str, pick: str = widgets.ALL) -> tuple[Any, ...]:
         link = {"text": query, "run": name, "in": place, "word": pick}
-        code = search_code(catalogue.code_name(name), query) if place == SCENES else ""
-        shared = share_html(link, code) if code else share_html(link, f"foveate search INDEX {query!r}")
-        return hits, words_of(hits, pick), draw(hits, pick), shared, widgets.chips(QUERIES, query), query
+        has_words = bool(hits and hits[0].words)
+        source = CODE.get(place, f"# {place}: an index that foveate index wrote\nimages = []")
+        shared = share_html(link, search_code(catalogue.code_name(name), query, source, has_words))
+        return hits, words_of(hits, pick), draw(hits, pick), shared, widgets.chips(QUERIES.get(place, ()), query), query
 
     def on_find(name: str, place: str, query: str, pick: str = widgets.ALL) -> tuple[Any, ...]:
         try:
@@ -213,21 +239,30 @@ def _connect_find(
         except FoveateError as error:
             return (), "", widgets.error_html(error), "", gr.skip(), gr.skip()
 
+    def on_place(place: str, name: str, query: str) -> tuple[Any, ...]:
+        """Other images: by a run for their kind, and a text that suits them."""
+        if place in QUERIES:
+            name = str(catalogue.first_run(TASK, PHOTOGRAPHS if place == PHOTOS else catalogues.SCENES))
+            query = QUERIES[place][0]
+        return name, *on_find(name, place, query)
+
     def on_word(hits: tuple[Hit, ...], name: str, place: str, query: str, pick: Any) -> tuple[Any, ...]:
         known = hits[0].words if hits else ()
         chosen = widgets.ALL if widgets.picked_number(pick, len(known)) is None else str(pick)
         return show(hits, name, place, query, chosen)[1:4]
 
     def on_restore(fields: dict[str, str]) -> tuple[Any, ...]:
-        name, place = fields.get("run", ""), fields.get("in", SCENES)
-        run_name = name if name in catalogue.runs(TASK) else next(iter(catalogue.runs(TASK)))
-        shown = on_find(run_name, place, fields.get("text", QUERIES[0]), fields.get("word", widgets.ALL))
+        usual, first = default_place(catalogue)
+        name, place = fields.get("run", ""), fields.get("in", usual)
+        run_name = name if name in catalogue.runs(TASK) else first
+        shown = on_find(run_name, place, fields.get("text", QUERIES[usual][0]), fields.get("word", widgets.ALL))
         return run_name, place, *shown
 
     private = {"api_visibility": "private"}
     inputs, outputs = [run, where, text], parts
-    for event in (button.click, text.submit, where.input, run.input):
+    for event in (button.click, text.submit, run.input):
         event(on_find, inputs, outputs, **private)
+    where.input(on_place, [where, run, text], [run, *outputs], **private)
     queries.select(widgets.on_event_with(gr, "pick", on_find), [run, where], outputs, **private)
     start.apply(on_find, inputs, outputs, show_progress="hidden", **private)
     words.select(

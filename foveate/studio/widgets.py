@@ -18,11 +18,12 @@ from foveate.studio.assets import script
 from foveate.studio.panels import data_address
 
 PICK = script("pick")
+THUMB = 136  # pixels: twice what is shown, for fine screens
 ALL = "all"  # picked instead of the position of a word
 
 
-def pick_buttons(buttons: Iterable[tuple[str, str]], kind: str, chosen: str | None = None, after: str = "") -> str:
-    """Buttons, from pairs of the value that is picked and the HTML inside; `after` is HTML that follows them.
+def pick_buttons(buttons: Iterable[tuple[str, str]], kind: str, chosen: str | None = None, before: str = "") -> str:
+    """Buttons, from pairs of the value that is picked and the HTML inside; `before` is HTML in front of them.
 
     >>> pick_buttons([("a&b", "one")], "fv-chips")
     '<div class="fv-chips"><button type="button" data-pick="a&amp;b" aria-pressed="false">one</button></div>'
@@ -31,13 +32,13 @@ def pick_buttons(buttons: Iterable[tuple[str, str]], kind: str, chosen: str | No
         f'<button type="button" data-pick="{escape(pick)}" aria-pressed="{str(pick == chosen).lower()}">{html}</button>'
         for pick, html in buttons
     )
-    return f'<div class="{kind}">{inside}{after}</div>'
+    return f'<div class="{kind}">{before}{inside}</div>'
 
 
-def thumbnails(images: Sequence[np.ndarray], after: str = "") -> str:
+def thumbnails(images: Sequence[np.ndarray], before: str = "") -> str:
     """Small images as buttons; the number of the image is picked."""
-    faces = [f'<img alt="example {n + 1}" src="{data_address(pixels)}">' for n, pixels in enumerate(images)]
-    return pick_buttons([(str(n), face) for n, face in enumerate(faces)], "fv-thumbs", after=after)
+    faces = [f'<img alt="example {n + 1}" src="{data_address(_thumb(pixels))}">' for n, pixels in enumerate(images)]
+    return pick_buttons([(str(n), face) for n, face in enumerate(faces)], "fv-thumbs", before=before)
 
 
 def chips(texts: Iterable[str], chosen: str | None = None) -> str:
@@ -170,3 +171,10 @@ def unpack_scores(text: str, side: int) -> str | None:
     except ValueError:
         return None
     return json.dumps(read_scores(json.dumps(scores), side)) if len(scores) == side * side else None
+
+
+def _thumb(pixels: np.ndarray) -> np.ndarray:
+    """The middle of an image as a small square."""
+    from PIL import Image, ImageOps
+
+    return np.asarray(ImageOps.fit(Image.fromarray(pixels), (THUMB, THUMB)))

@@ -27,6 +27,7 @@ FLAGS = (
     "--disable-component-update --disable-sync"
 )
 WAIT = 300  # seconds until the studio must answer
+TINY = "tiny-llava"
 PATIENCE = 60_000  # milliseconds for anything in the page
 
 
@@ -43,11 +44,34 @@ def runs(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs")
     make_untrained(directory / "captioner", "captioning-lstm-scenes")
     make_untrained(directory / "fits", "matching-scan-scenes")
+    if find_spec("transformers") is not None:
+        from tests.watch.test_look import llava
+
+        model, processor = llava()
+        model.save_pretrained(directory / TINY)
+        processor.save_pretrained(directory / TINY)
     (directory / "mine").mkdir()
     (directory / "mine" / "report.html").write_text(
         "<!doctype html><title>t</title><h1>My report</h1>", encoding="utf-8"
     )
     return directory
+
+
+@pytest.fixture(scope="session")
+def tiny_model(runs):
+    """The name of a model in the directory of the runs; the walks that need it are skipped without transformers."""
+    if not (runs / TINY).exists():
+        pytest.skip("transformers is not installed")
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The source of axe-core."""
+    path = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+    if not path.exists():
+        pytest.skip("axe-core is not installed: make browsers")
+    return path.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

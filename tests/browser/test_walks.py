@@ -229,6 +229,12 @@ def test_search_by_text_and_by_image(page, keep):
     open_page(page, "Search")
     page.wait_for_selector("#search-hits .fv-panel")
     keep(page, "search")
+    before = shown(page, "#search-hits")
+    page.click("#search-controls > button")
+    page.get_by_label("Search in").click()
+    page.get_by_role("option", name="Scenes, 120 images").click()
+    changed(page, "#search-hits", before)
+    assert page.input_value("#search-text textarea") == "a large red circle"
     click_word(page, "#search-words", "#search-hits")
     page.fill("#search-text textarea", " ")
     page.click("#search-button")
@@ -242,3 +248,105 @@ def test_results_show_reports_and_runs(page):
     open_page(page, "Results")
     page.frame_locator("#results-frame iframe").get_by_text("My report").wait_for()
     page.locator("#results-runs").get_by_text("scenes-vqa").wait_for()
+
+
+def test_explain_by_moving_every_slider(page, keep):
+    open_page(page, "Explain")
+    keep(page, "explain")
+    moves = {
+        "threshold": ("alpha", 1.5),
+        "fusing": ("smoothness", 0.4),
+        "gaussian": ("count", 3),
+        "steps": ("step", 12),
+        "choice": ("penalty", 1.0),
+    }
+    for name, (knob, value) in moves.items():
+        task = page.locator(f"#explain-{name}-view .fv-task")
+        assert task.get_attribute("data-done") == "false"
+        slide(page, f"#explain-{name}-knobs [data-knob={knob}]", value)
+        page.locator(f"#explain-{name}-view .fv-task[data-done=true]").wait_for()
+    before = shown(page, "#explain-steps-view")
+    page.locator("#explain-presets").get_by_role("button", name="ring").click()
+    changed(page, "#explain-steps-view", before)
+
+
+def test_compare_wipes_between_two_maps(page, keep):
+    open_page(page, "Compare")
+    keep(page, "compare")
+    cut = page.locator("#compare-view .fv-cut")
+    before = cut.bounding_box() and cut.evaluate("e => e.style.clipPath")
+    slide(page, "#compare-view .fv-wipe", 80)
+    assert cut.evaluate("e => e.style.clipPath") != before
+    before = shown(page, "#compare-view")
+    page.click("#compare-examples button >> nth=1")
+    changed(page, "#compare-view", before)
+
+
+def test_models_look_word_by_word(page, tiny_model, keep):
+    open_page(page, "Models")
+    page.click("#models-examples button >> nth=2")
+    page.wait_for_selector("#models-maps .fv-panel")
+    assert marked(page, "models") == ["2"]
+    keep(page, "models")
+    click_word(page, "#models-words", "#models-maps")
+    before = shown(page, "#models-maps")
+    slide(page, "#models-place [data-knob=layer]", 2)
+    before = changed(page, "#models-maps", before)
+    slide(page, "#models-place [data-knob=head]", 1)
+    changed(page, "#models-maps", before)
+
+
+def test_a_model_that_is_not_there_shows_a_sentence(page, tiny_model):
+    open_page(page, "Models")
+    page.fill("#models-name input", "/no/such/model")
+    page.keyboard.press("Enter")
+    page.click("#models-button")
+    page.locator("#models-message .fv-error").get_by_text("look: expected a model").wait_for()
+
+
+def test_keyboard_alone(page):
+    """Tab reaches the pages, the examples and the question; Enter opens, picks and asks."""
+    page.locator(".fv-nav a").first.focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.locator("#page-caption .fv-about").wait_for()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    page.locator("#page-ask .fv-about").wait_for()
+    reached = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        place = page.evaluate("(document.activeElement.closest('[id^=ask-]') || {}).id || ''")
+        reached.append(place)
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        if place == "ask-examples" and reached.count(place) == 2:
+            before = shown(page, "#ask-image")
+            page.keyboard.press("Enter")
+            changed(page, "#ask-image", before)
+            assert outline != "none"
+        if place == "ask-question":
+            break
+    assert "ask-examples" in reached
+    page.keyboard.press("Control+A")
+    page.keyboard.type("Is there a star?")
+    before = shown(page, "#ask-answer")
+    page.keyboard.press("Enter")
+    changed(page, "#ask-answer", before)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(page, axe, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.reload()
+    page.wait_for_selector("#ask-maps .fv-panel")
+    page.evaluate("document.querySelectorAll('[id$=-controls] > button').forEach(button => button.click())")
+    page.evaluate(axe)
+    for name in PAGES:
+        open_page(page, name)
+        found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+        serious = [
+            f"{name}: {one['id']}: {one['nodes'][0]['html'][:150]}"
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == []

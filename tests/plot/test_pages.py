@@ -12,7 +12,8 @@ PAGES = ("plots", "continuous")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_snippets_run(page: str) -> None:
+def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # what a snippet writes
     snippets = re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
     assert len(snippets) >= 6
     names: dict[str, object] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +15,7 @@ from foveate.search import build_index
 from foveate.studio import RunCatalogue, picker
 from foveate.studio import caption_page as caption
 from foveate.studio import search_page as search
+from foveate.studio.code import search_code
 
 
 @pytest.fixture
@@ -77,6 +80,24 @@ def test_the_gallery_is_read_once(matching):
     for _ in range(2):
         search.find(catalogue, "fits", search.SCENES, "a star", lambda done, what: heard.append(what))
     assert heard.count("embedding images") == 1
+
+
+def test_photographs_are_searched_at_once_if_there_is_a_run_for_them(matching):
+    catalogue, _ = matching
+    place, run = search.default_place(catalogue)
+    assert (place, catalogue.domain(run)) == (search.PHOTOS, "photographs")
+    hits = search.find(catalogue, run, place, "a woman in uniform", lambda done, what: None)
+    assert 1 <= len(hits) <= search.TOP
+    assert hits[0].pixels.shape[-1] == 3
+
+
+def test_the_code_of_a_search_runs(matching, tmp_path):
+    for place, has_words, run in ((search.PHOTOS, False, "photos-search"), (search.SCENES, True, str(matching[1]))):
+        code = search_code(run, "a red star", search.CODE[place].replace("count=120", "count=8"), has_words)
+        code = code.replace("topk(6)", "topk(1)")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "words.png").exists() == has_words
 
 
 def test_an_image_finds_captions(matching):
