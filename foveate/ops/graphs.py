@@ -9,6 +9,7 @@ Node tensors have shape (*nodes, B), edge tensors (*edges, B): with the batch la
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from functools import lru_cache
 
@@ -178,9 +179,12 @@ class _Chebyshev:
         one = torch.ones(len(edges), dtype=dtype, device=edges.device)
         rows, columns = torch.cat([near, far, near, far]), torch.cat([near, far, far, near])
         # the entries of a loop (i, i) cancel
-        self._laplacian = torch.sparse_coo_tensor(
+        entries = torch.sparse_coo_tensor(
             torch.stack([rows, columns]), torch.cat([one, one, -one, -one]), (N, N), check_invariants=False
-        ).coalesce()
+        )
+        with warnings.catch_warnings():  # torch calls compressed rows a beta feature; products are ten times as fast
+            warnings.filterwarnings("ignore", message="Sparse CSR")
+            self._laplacian = entries.coalesce().to_sparse_csr()
         degree = torch.bincount(torch.cat([near, far]), minlength=N)
         self._largest = 2.0 * float(degree.max())  # no eigenvalue is larger
 
@@ -197,9 +201,9 @@ class _Chebyshev:
         rho, step, residual = 1 / ratio, x / (1 + half), x
         result = step.clone()
         for _ in range(steps):
-            residual = residual - step - damping * (self._laplacian @ step)
+            residual = torch.addcmul(residual - step, damping, self._laplacian @ step, value=-1)
             after = 1 / (2 * ratio - rho)
-            step = (after * rho) * step + (2 * after / half) * residual
+            step = torch.addcmul((after * rho) * step, 2 * after / half, residual)
             result += step
             rho = after
         return result
