@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/growth.py [--save]
 
 Microseconds of processor time per example, forward and backward, float32; the exponent is the slope of a straight line
-through the logarithms. Two threads are compared by wall-clock time: run that on an idle machine. `--save` also draws
-docs/images/growth.png.
+through the logarithms. `--threads` compares two threads with one by wall-clock time: only on an idle machine. `--save`
+also draws docs/images/growth.png.
 """
 
 from __future__ import annotations
@@ -114,17 +114,18 @@ def draw(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true", help="keep the rows in benchmarks/results/growth.json and draw")
+    parser.add_argument("--threads", action="store_true", help="also compare one thread with two, on an idle machine")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     locations, components = measure(by_locations, SIZES, "N"), measure(by_components, (1, 2, 4, 7), "K")
-    threads = by_threads()
+    tables = {"locations": locations, "components": components} | ({"threads": by_threads()} if options.threads else {})
     where = machine(["foveate", "torch"]) | {"kernels": str(kernels.unit())}
-    for title, rows in (("locations", locations), ("components", components), ("threads", threads)):
+    for title, rows in tables.items():
         show(title, rows)
     if options.save:
         draw(locations)
-        print("kept in", save("growth", where, {"locations": locations, "components": components, "threads": threads}))
+        print("kept in", save("growth", where, tables))
 
 
 if __name__ == "__main__":

@@ -281,7 +281,37 @@ def components() -> str:
     )
 
 
+def kernels() -> str:
+    """Every row of the speed table: what is reached beside its bar."""
+    rows = []
+    for row in load("native")["speed"]:
+        unit = " µs" if row["unit"] == "us" else "x"
+        shown = [f"{row[key]:.3g}{unit}" if row[key] == row[key] else "" for key in ("ours", "in torch", "peer")]
+        rows.append([row["work"], *shown, f"{row['bar']:g}{unit}"])
+    return markdown(["work", "foveate", "without the kernels", "package from PyPI", "to reach"], rows)
+
+
+def growth() -> str:
+    """Time against the number of locations and of components."""
+    saved = load("growth")
+    head = [key for key in saved["locations"][0] if key.startswith("N")]
+    rows = [
+        [row["work"], row["in"], *(f"{row[key]:.3g}" for key in head), f"{row['exponent']:.2f}"]
+        for row in saved["locations"]
+    ]
+    return markdown(["µs per example", "in", *head, "exponent"], rows)
+
+
+def starts() -> str:
+    """Processor seconds of a new process."""
+    rows = [[f"`{r['start']}`", f"{r['beyond torch s']:.2f} s", f"{r['bar']} s"] for r in load("start")["start"]]
+    return markdown(["beyond `import torch`", "processor time", "to reach"], rows)
+
+
 BLOCKS = {
+    "kernels": kernels,
+    "growth": growth,
+    "starts": starts,
     "mechanisms": mechanisms,
     "speed": speed,
     "vqa-short": vqa_short,
@@ -299,7 +329,7 @@ BLOCKS = {
     "matching-flickr8k": matching_flickr8k,
     "matching-flickr8k-changes": matching_flickr8k_changes,
 }
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("results-*.md")))
+PAGES = (ROOT / "README.md", ROOT / "docs/performance.md", *sorted((ROOT / "docs").glob("results-*.md")))
 
 
 def fill(text: str) -> str:
