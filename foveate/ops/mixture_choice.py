@@ -33,12 +33,13 @@ class Choice:
     """The number of components of the least criterion, row by row.
 
     Attributes:
-        begin, end: where its best start begins and where EM ends from there, one mixture per row.
+        begin, end: where its best start begins and where EM ends from there, one mixture per row. The beginning is
+            absent where no gradient can be asked for, so that nobody has to go from there again.
         log_likelihood: (B, 1) there.
         criterion: (B, max_components).
     """
 
-    begin: GaussianMixtures
+    begin: GaussianMixtures | None
     end: GaussianMixtures
     log_likelihood: Tensor
     criterion: Tensor
@@ -55,23 +56,26 @@ def choose_components(
 ) -> Choice:
     """The best of mixtures with 1, 2, ... components; the plan has the number of restarts for each."""
     most = len(plan)
+    again = is_tracing() or (points.weights.requires_grad and torch.is_grad_enabled())
     if start != "split" and native.can_mix(points.weights, points.positions, points.floor, most + background):
         means, variance = round_means(start, points, plan, generator)
         cells, even = (points.weights, points.positions, both_floors(points)), BACKGROUND if background else 0.0
         begin, end, criterion, likelihood = native.choose(*cells, means, plan, variance, even, penalty, iterations)
-        return Choice(unpack(begin, background), unpack(end, background), likelihood, criterion)
+        first = unpack(begin, background) if again else None
+        return Choice(first, unpack(end, background), likelihood, criterion)
     begins, ends, likelihoods = [], [], []
     starts = [_pad(initial(start, points, k, count, generator, background), most) for k, count in plan]
-    for first, last, found in _run_all(points, starts, iterations):
+    for begun, ended, found in _run_all(points, starts, iterations):
         best = best_restart(found)
-        begins.append(take(first, best))
-        ends.append(take(last, best))
+        begins.append(take(begun, best))
+        ends.append(take(ended, best))
         likelihoods.append(found.gather(-1, best[:, None])[:, 0])
     log_likelihood = torch.stack(likelihoods, dim=-1)
     criterion = _charge(penalty, ends[-1], most) - 2 * log_likelihood
     chosen = criterion.argmin(-1)
     likelihood = log_likelihood.gather(-1, chosen[:, None])
-    return Choice(take(_join(begins), chosen), take(_join(ends), chosen), likelihood, criterion)
+    first = take(_join(begins), chosen) if again else None
+    return Choice(first, take(_join(ends), chosen), likelihood, criterion)
 
 
 def initial(

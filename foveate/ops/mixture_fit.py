@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from foveate.checks import at_least_float32, check_floating, check_number, is_tracing
+from foveate.checks import at_least_float32, check_floating, check_number
 from foveate.errors import ShapeError
 from foveate.ops.compact import CompactDensity
 from foveate.ops.density import Density
@@ -150,10 +150,9 @@ def select_mixture(
     # without background one Gaussian is the same from every start
     plan = [(k, restarts if k > 1 or background else 1) for k in range(1, max_components + 1)]
     choice = choose_components(points, start, plan, penalty, iterations, generator, background)
-    if is_tracing() or (points.weights.requires_grad and torch.is_grad_enabled()):
+    mixtures, log_likelihood = choice.end, choice.log_likelihood
+    if choice.begin is not None:
         mixtures, log_likelihood = expectation_maximisation(points, choice.begin, iterations)
-    else:
-        mixtures, log_likelihood = choice.end, choice.log_likelihood
     fit = _result(mixtures, log_likelihood, filled, family)
     return replace(fit, criterion=choice.criterion.reshape(*filled.shape, max_components))
 

@@ -68,7 +68,10 @@ def round_means(start: str, points: Points, plan: Plan, generator: torch.Generat
     The plan is (components, restarts) of every kind of start; the means of all kinds follow each other.
     """
     axes = 1 if start == "spread" else points.positions.shape[-1]
-    draws = torch.cat([_draw((R, K, axes), points.weights, generator).reshape(-1, axes) for K, R in plan])
+    if generator is None:
+        draws = _fixed_plan(tuple(plan), axes, points.weights.dtype, points.weights.device)
+    else:
+        draws = torch.cat([_draw((R, K, axes), points.weights, generator).reshape(-1, axes) for K, R in plan])
     if start == "random":
         return draws.unsqueeze(0), VARIANCE
     return spread_means(points.weights, points.positions, draws, plan), SPREAD_VARIANCE
@@ -135,6 +138,12 @@ def _draw(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | Non
 def _fixed_draws(shape: tuple[int, ...]) -> Tensor:
     """The uniform numbers of seed 0: a constant, because torch.compile and vmap cannot create a generator."""
     return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@memo(maxsize=64)
+def _fixed_plan(plan: tuple[tuple[int, int], ...], axes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The fixed draws of all kinds of a plan, one after the other."""
+    return torch.cat([_fixed_draws((R, K, axes)).reshape(-1, axes) for K, R in plan]).to(device=device, dtype=dtype)
 
 
 def _sort_locations(points: Points) -> tuple[Tensor, list[Tensor]]:
