@@ -52,18 +52,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 def onnx_decompositions() -> dict[Any, Callable[..., Any]]:
     """The same and what onnxruntime lacks: factorisations by columns, and functions of float64 in float32."""
     aten = torch.ops.aten
-    single = (
-        aten.atan2,
-        aten.atan,
-        aten.asin,
-        aten.acos,
-        aten.erf,
-        aten.erfc,
-        aten.cos,
-        aten.sin,
-        aten.log1p,
-        aten.expm1,
-    )
+    names = ("atan2", "atan", "asin", "acos", "erf", "erfc", "special_erfc", "cos", "sin", "log1p", "expm1")
+    single = [getattr(aten, name).default for name in names]
     return {
         **decompositions(),
         aten.hypot.default: plain_hypot,

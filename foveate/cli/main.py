@@ -101,6 +101,9 @@ COMMANDS: dict[str, Command] = {
         "TABLE --data DIR | --tiny [--only ROW] [--seeds N] [--dry-run]",
         "train and evaluate what a table of a paper needs, and print its numbers beside ours",
     ),
+    "export": Command(
+        "foveate.cli.export_run:export_run", "RUN OUT.onnx", "write a trained run as an ONNX file and check it"
+    ),
     "list": Command("foveate.cli.list:list_tables", "[TABLE]", "list transforms, mechanisms, models, recipes, ..."),
     "studio": Command(
         "foveate.cli.studio:studio", "[--port P]", "open a web page to ask questions, try mechanisms and view results"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -86,6 +87,8 @@ class TextEncoder(nn.Module):
         if B == 0 or T == 0:
             empty = self.words.weight.new_zeros(B, T, self.dim)
             return EncodedText(empty, self.words.weight.new_zeros(B, self.dim), mask)
+        if torch.compiler.is_exporting():
+            return self._read_unpacked(tokens, mask)
         # An empty text cannot be packed: it is read as one token and its states are zeroed below.
         packed = pack_padded_sequence(
             self.words(tokens), lengths.clamp_min(1).cpu(), batch_first=True, enforce_sorted=False
@@ -94,6 +97,26 @@ class TextEncoder(nn.Module):
         states = pad_packed_sequence(states, batch_first=True, total_length=T)[0]
         final = final[0] if isinstance(final, tuple) else final
         states, last = self._join(states.unflatten(-1, (-1, self.hidden))), self._join(final.transpose(0, 1))
+        return EncodedText(states.where(mask[..., None], 0.0), last.where(mask.any(-1, keepdim=True), 0.0), mask)
+
+    def _read_unpacked(self, tokens: Tensor, mask: Tensor) -> EncodedText:
+        """The same without packed sequences, which an exported graph cannot hold; states may differ by rounding.
+
+        Forwards the padding comes after the words, and does no harm; backwards it must come before them.
+        """
+        T = tokens.shape[1]
+        length = mask.sum(-1, keepdim=True).clamp(min=1)
+        words, places = self.words(tokens), torch.arange(T, device=tokens.device)
+        states = self.recurrent(words)[0].unflatten(-1, (-1, self.hidden))
+        final = _pick(states[..., 0, :], length - 1)
+        if self.directions != "forward":
+            # the words moved to the end of the row, read backwards, and moved back
+            moved = _pick(words, (places - (T - length)).remainder(T))
+            back = self.recurrent(moved)[0].unflatten(-1, (-1, self.hidden))[..., 1, :]
+            back = _pick(back, (places + (T - length)).remainder(T))
+            states = torch.stack([states[..., 0, :], back], -2)
+            final = torch.cat([final, back[:, :1]], 1)
+        states, last = self._join(states), self._join(final)
         return EncodedText(states.where(mask[..., None], 0.0), last.where(mask.any(-1, keepdim=True), 0.0), mask)
 
     def _join(self, states: Tensor) -> Tensor:
@@ -113,6 +136,11 @@ def _embedding(vocabulary: int | Tensor, word_dim: int | None) -> nn.Embedding:
         )
     embedding: nn.Embedding = nn.Embedding.from_pretrained(vocabulary.clone(), freeze=False)
     return embedding
+
+
+def _pick(x: Tensor, places: Tensor) -> Tensor:
+    """Rows `places` (B, K) of x (B, T, D), as (B, K, D)."""
+    return x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 
 
 def _lengths(tokens: Tensor, mask: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -275,6 +276,27 @@ class Captioner(nn.Module):
         return beam_search(step, state, **search)
 
     @torch.no_grad()
+    def greedy(
+        self, images: ImageFeatures | Tensor, *, bos: int, eos: int, forbidden: Sequence[int], max_words: int
+    ) -> tuple[Tensor, Tensor]:
+        """The most probable word at each of `max_words` steps: a loop of fixed length, for exported graphs.
+
+        Returns:
+            (B, T) token ids, eos from the end on, and (B, T, V) log-probabilities of the steps.
+        """
+        step, state = self._decoder(images, 1)
+        word = torch.full_like(state[0][..., 0], bos, dtype=torch.long)
+        done, words, scores = word != bos, [], []
+        for _ in range(max_words):
+            following, state = step(state, word)
+            following = following.index_fill(-1, torch.tensor(list(forbidden), device=word.device), -torch.inf)
+            scores.append(following.log_softmax(-1))
+            word = torch.where(done, eos, following.argmax(-1))
+            done = done | (word == eos)
+            words.append(word)
+        return torch.cat(words, 1), torch.cat(scores, 1)
+
+    @torch.no_grad()
     def sample(self, images: ImageFeatures | Tensor, *, count: int = 1, **options: Any) -> Decoded:
         """Captions sampled word by word from the predictive distribution.
 
@@ -289,7 +311,7 @@ class Captioner(nn.Module):
     def _decoder(self, images: ImageFeatures | Tensor, count: int) -> tuple[Step, State]:
         """The step of a search over `count` captions per image, and the state before the first token."""
         encoded = self.encode_images(images)
-        return partial(self._decode_step, encoded), self._initial_state(len(encoded.values), count)
+        return partial(self._decode_step, encoded), self._initial_state(encoded.values.shape[0], count)
 
 
 def _pack(tokens: Tensor, mask: Tensor) -> PackedSequence:

@@ -184,6 +184,11 @@ class Scorer(nn.Module, ABC):
                 return scores
             return scores + images.whole @ texts.whole.mT
 
+    def score_one_length(self, images: Fragments, texts: Fragments) -> Tensor:
+        """Scores (I, C) of sentences that all have T words: one step without groups, for exported graphs."""
+        scores = self.score(images, texts, paired=False)
+        return scores if images.whole is None or texts.whole is None else scores + images.whole @ texts.whole.mT
+
     @abstractmethod
     def score(self, images: Fragments, texts: Fragments, *, paired: bool) -> Tensor:
         """Scores (X, Y) of all pairs, or (P, 1) of image p with sentence p if `paired`; no word is masked."""

@@ -122,3 +122,15 @@ def test_errors() -> None:
         TextEncoder(5, directions="both")
     with pytest.raises(ShapeError, match=r"expected word vectors \(V, 4\), got \(6, 3\)"):
         TextEncoder(torch.zeros(6, 3), word_dim=4)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("directions", ["forward", "concatenate", "sum", "average"])
+def test_without_packed_sequences_the_states_are_the_same(cell, directions):
+    """What an exported graph computes: texts of different lengths, one of them empty."""
+    torch.manual_seed(0)
+    encoder = TextEncoder(20, word_dim=4, hidden=6, cell=cell, directions=directions)
+    tokens, mask = torch.randint(0, 20, (4, 7)), torch.arange(7) < torch.tensor([[7], [4], [1], [0]])
+    packed, plain = encoder(tokens, mask), encoder._read_unpacked(tokens, mask)
+    torch.testing.assert_close(plain.states, packed.states)
+    torch.testing.assert_close(plain.last, packed.last)

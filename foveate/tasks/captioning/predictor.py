@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from foveate.attention import Attended
+from foveate.data.vocabulary import EOS
 from foveate.models import Captioned, Captioner
 from foveate.models.decoding import Decoded
+from foveate.tasks.graph import RunGraph, TensorModule, example_pixels
 from foveate.tasks.images import ImageLike
 from foveate.tasks.inputs import ImagePredictor
 
@@ -43,6 +45,13 @@ class GeneratedCaption:
 @dataclass(frozen=True)
 class CaptionPredictor(ImagePredictor["Captioning", Captioner]):
     """Writes captions: `fv.load(run).caption(image)`."""
+
+    def graph(self) -> RunGraph:
+        """The model as a graph from pixels to the token ids of greedy captions, for `foveate export`."""
+        most = self.task.settings.max_words
+        usage = f"images (B, 3, H, W) -> token ids (B, {most}), eos = {EOS} from the end on, and scores of each word"
+        inputs = (example_pixels(self.read_images),)
+        return RunGraph(TensorModule(self.model, self.task.greedy), inputs, ("images",), ("tokens", "scores"), usage)
 
     def caption(self, image: ImageLike, **search: Any) -> GeneratedCaption:
         """Caption an image.

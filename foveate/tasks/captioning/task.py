@@ -157,6 +157,11 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
         found = model.caption(ready, bos=BOS, eos=EOS, forbidden=FORBIDDEN, **(options | search))
         return found, self.read(model, ready, found.words[:, 0], found.mask[:, 0])
 
+    def greedy(self, model: Captioner, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Token ids and log-probabilities of the captions word by word, in a loop of fixed length."""
+        ready = encoder_input(model.image, images)
+        return model.greedy(ready, bos=BOS, eos=EOS, forbidden=FORBIDDEN, max_words=self.settings.max_words)
+
     def sample(self, model: Captioner, images: Tensor | ImageFeatures, **options: Any) -> Decoded:
         """Captions drawn at random; `options` as in `Captioner.sample`."""
         ready = encoder_input(model.image, images)

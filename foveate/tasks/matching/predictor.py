@@ -13,6 +13,7 @@ from foveate.attention import Attended
 from foveate.errors import DataError
 from foveate.models import Fragments, MatchingModel, Scorer
 from foveate.models.fragments import join_fragments
+from foveate.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
 from foveate.tasks.images import ImageLike, encoder_input
 from foveate.tasks.inputs import ImagePredictor
 from foveate.tasks.matching.data import pretrained_states
@@ -59,6 +60,30 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
         with torch.no_grad():
             scores: Tensor = self.model.scorer(locations, words)
         return scores
+
+    def graph(self) -> RunGraph:
+        """The model as a graph from pixels and token ids to scores of all pairs, for `foveate export`."""
+        if self.task.settings.model.reads_states:
+            raise DataError(
+                "export: expected a model that reads token ids, got one that reads pretrained states; export the model "
+                "with foveate.export.to_onnx"
+            )
+
+        def run(model: MatchingModel, images: Tensor, tokens: Tensor) -> Tensor:
+            locations = model.embed_image(encoder_input(model.image, images))
+            words = replace(model.embed_text(tokens, torch.ones_like(tokens, dtype=torch.bool), None), mask=None)
+            scorer = model.scorer
+            scores: Tensor = (
+                scorer.score_one_length(locations, words) if isinstance(scorer, Scorer) else scorer(locations, words)
+            )
+            return scores
+
+        inputs = (example_pixels(self.read_images), example_tokens(len(self.task.inputs.words))[0])
+        usage = (
+            "images (I, 3, H, W) of uint8 pixels, token ids (C, T) of sentences of one length, without padding -> "
+            "scores (I, C) of every image with every sentence"
+        )
+        return RunGraph(TensorModule(self.model, run), inputs, ("images", "tokens"), ("scores",), usage)
 
     def embed_image(self, images: ImageLike | Sequence[ImageLike], *, batch_size: int = 32) -> Fragments:
         """Images in the common space: values (I, N, D); N is 1 if an image is one vector."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
+from torch import Tensor
 
 from foveate.attention import Attended
 from foveate.errors import DataError
 from foveate.models.answering import Answered, AnsweringModel
-from foveate.tasks.images import ImageLike
+from foveate.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
+from foveate.tasks.images import ImageLike, encoder_input
 from foveate.tasks.inputs import ImagePredictor
 from foveate.tasks.vqa.data import VQABatch
 
@@ -60,6 +62,19 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
         Raises DataError for a question without words and for an image that cannot be read.
         """
         return self.answers([image], [question], top=top)[0]
+
+    def graph(self) -> RunGraph:
+        """The model as a graph from pixels and token ids to scores of answers, for `foveate export`."""
+
+        def run(model: AnsweringModel, images: Tensor, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+            answered = model(encoder_input(model.image, images), tokens, mask)
+            return answered.scores, answered.image[-1].weights
+
+        inputs = (example_pixels(self.read_images), *example_tokens(len(self.task.inputs.words)))
+        usage = "images (B, 3, H, W), token ids (B, T), mask (B, T) -> scores (B, A) of the answers, weights (B, N)"
+        return RunGraph(
+            TensorModule(self.model, run), inputs, ("images", "tokens", "mask"), ("scores", "weights"), usage
+        )
 
     def answers(
         self, images: Sequence[ImageLike], questions: Sequence[str], *, top: int = 5, batch_size: int = 32
