@@ -10,7 +10,7 @@ from foveate.cli.train import directory_name, is_first_process
 from foveate.errors import UnknownName
 from foveate.io import DataDirectory, write_json
 from foveate.recipes import RECIPES
-from foveate.report import ReportRun, short_table, write_report
+from foveate.report import ReportRun, compare_runs, short_table, write_report
 from foveate.train.comparison import check_mechanisms, plan_comparison, run_comparison, to_json
 from foveate.train.override import override
 
@@ -64,7 +64,9 @@ def compare(
         title = f"{name}, val, {seeds} seed(s)"
         runs = [ReportRun(label, tuple(one.directory for one in planned if one.label == label)) for label in results]
         print_table(title, *short_table(runs))
-        write_json(directory / "compare.json", to_json(name, results))
+        comparison = compare_runs(runs)
+        print(comparison.sentence())
+        write_json(directory / "compare.json", {**to_json(name, results), "differences": comparison.to_json()})
         print(f"all metrics: {directory / 'compare.json'}")
         print(f"report: {write_report(directory, title, runs, data=root, progress=True)}")
 

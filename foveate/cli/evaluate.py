@@ -9,6 +9,7 @@ from foveate.cli.outputs import check_parent, print_table
 from foveate.cli.train import is_first_process
 from foveate.io import DataDirectory, write_json
 from foveate.train.evaluation import collect, evaluate_together
+from foveate.train.example_values import write_examples
 from foveate.train.recipe import read_run
 
 
@@ -32,7 +33,8 @@ def evaluate(
             mixtures in a model that was trained with another mechanism.
         data: directory of the data; not needed for embedded data.
         split: which split.
-        out: JSON file for the metrics and what they were measured on; by default they are only printed.
+        out: JSON file for the metrics and what they were measured on, beside which a .npz file with those of single
+            examples is written; by default they are only printed.
         batch_size: examples per forward pass, by default that of the training; does not change the metrics.
         ensemble: further runs, separated by commas, whose scores are averaged with those of the run; for matching.
         no_verify: skip the checksums of feature stores.
@@ -52,6 +54,7 @@ def evaluate(
     title = " ".join([" + ".join(runs), *changes, "on", split, *([] if data is None else ["of", str(data)])])
     print_table(title, (split, "value"), [(name, f"{value:.4g}") for name, value in metrics.items()])
     if out is not None:
+        write_examples(out.with_suffix(".npz"), collected[0].examples())
         where = {"data": None if data is None else str(data), "split": split, "fingerprint": examples.fingerprint()}
         others = {"ensemble": runs[1:]} if runs[1:] else {}
         write_json(out, {"run": run, **others, "changes": list(changes), **where, "metrics": metrics})

@@ -14,7 +14,7 @@ from foveate.data.answers import agreement, normalise_pair
 from foveate.data.samples import Question
 from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError, ShapeError
-from foveate.metrics.means import MeanMetric
+from foveate.metrics.means import ExampleKey, MeanMetric
 from foveate.registry import lookup
 
 
@@ -115,7 +115,17 @@ class AnswerAccuracy(MeanMetric):
                 )
         pairs = zip(predictions, questions, strict=True)
         scores = torch.tensor([score(prediction, question.answers) for prediction, question in pairs])
-        self.means.add({"accuracy": scores.double()}, [question_subsets(question) for question in questions])
+        subsets = [question_subsets(question) for question in questions]
+        self.means.add({"accuracy": scores.double()}, subsets, question_keys(questions))
+
+
+def question_keys(questions: Sequence[Question]) -> list[ExampleKey]:
+    """The keys under which the values of single questions are kept.
+
+    >>> question_keys([Question(5, 1, "Is it?")])
+    [('5', '1')]
+    """
+    return [(str(question.id), str(question.image_id)) for question in questions]
 
 
 def question_subsets(question: Question) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from foveate.metrics.maps import (
     spearman,
     support_area,
 )
-from foveate.metrics.means import MeanMetric
+from foveate.metrics.means import ExampleKey, MeanMetric
 from foveate.ops.density import Density
 from foveate.ops.divergence import entropy, js_divergence
 
@@ -62,6 +62,7 @@ class AttentionMetrics(MeanMetric):
         region: Tensor | None = None,
         human_maps: Tensor | None = None,
         groups: Sequence[Sequence[str]] | None = None,
+        keys: Sequence[ExampleKey] | None = None,
     ) -> None:
         """Add a batch.
 
@@ -72,6 +73,7 @@ class AttentionMetrics(MeanMetric):
             human_maps: (B, L, H, W), one distribution per annotator, zeros for examples with fewer than L; the
                 region, spread evenly, if absent.
             groups: the subsets that each example belongs to.
+            keys: of the examples, whose single values are then kept.
         """
         check_shape("AttentionMetrics", "maps", maps, (None, *self.size), "(B, H, W)")
         maps = maps.double().cpu()
@@ -89,7 +91,7 @@ class AttentionMetrics(MeanMetric):
             for name, baseline in baseline_maps(*self.size).items():
                 numbers |= self._compare(f" of {name}", baseline.expand_as(maps), region, human_maps)
             numbers |= self._human_agreement(human_maps)
-        self.means.add(numbers, groups)
+        self.means.add(numbers, groups, keys)
 
     def _compare(self, suffix: str, maps: Tensor, region: Tensor | None, human_maps: Tensor) -> dict[str, Tensor]:
         """The scores of maps, NaN where the truth is not known."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from foveate.data.samples import Id
 from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError, FoveateError
+from foveate.metrics.means import ExampleValues
 from foveate.metrics.repetition import count_mentions, distinct_fraction, repetition_score
 from foveate.registry import optional
 
@@ -28,11 +29,13 @@ class CaptionScores:
 
     Attributes:
         values: by name: "bleu-1" to "bleu-4", "rouge-l", "cider-d", and "meteor" and "spice" if they were requested.
+        each: "rouge-l" and "cider-d" of every caption, in the order of the captions.
         tokenizer: "ptb", the one of the evaluation server, or "plain", which is `foveate.data.tokenize`.
     """
 
     values: Mapping[str, float]
     tokenizer: Tokenizer
+    each: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 def has_java() -> bool:
@@ -75,13 +78,13 @@ def caption_scores(
         )
     split = ptb_tokenize if wanted else plain_tokenize
     human, own = split(references), split({key: [text] for key, text in captions.items()})
-    values = _plain_scores(human, own)
+    values, each = _plain_scores(human, own)
     if wanted:
         values["meteor"] = _meteor(human, own)
     if spice:
         scorer = optional("caption_scores", "pycocoevalcap.spice.spice", "captions").Spice()
         values["spice"] = float(scorer.compute_score(human, own)[0])
-    return CaptionScores(values, "ptb" if wanted else "plain")
+    return CaptionScores(values, "ptb" if wanted else "plain", each)
 
 
 def plain_tokenize(texts: Texts) -> dict[Id, list[str]]:
@@ -110,16 +113,20 @@ def ptb_tokenize(texts: Texts) -> dict[Id, list[str]]:
     }
 
 
-def _plain_scores(human: dict[Id, list[str]], own: dict[Id, list[str]]) -> dict[str, float]:
-    """The scores that do not need Java."""
+def _plain_scores(
+    human: dict[Id, list[str]], own: dict[Id, list[str]]
+) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """The scores that do not need Java, and those of every caption."""
     bleu = optional("caption_scores", "pycocoevalcap.bleu.bleu", "captions").Bleu(4)
     rouge = optional("caption_scores", "pycocoevalcap.rouge.rouge", "captions").Rouge()
     cider = optional("caption_scores", "pycocoevalcap.cider.cider", "captions").Cider()
     by_length = bleu.compute_score(human, own, verbose=0)[0]
     values = {f"bleu-{n}": float(score) for n, score in enumerate(by_length, 1)}
-    values["rouge-l"] = float(rouge.compute_score(human, own)[0])
-    values["cider-d"] = float(cider.compute_score(human, own)[0])
-    return values
+    each = {}
+    for name, scorer in (("rouge-l", rouge), ("cider-d", cider)):
+        mean, single = scorer.compute_score(human, own)
+        values[name], each[name] = float(mean), [float(score) for score in single]
+    return values, each
 
 
 def _meteor(human: dict[Id, list[str]], own: dict[Id, list[str]]) -> float:
@@ -155,6 +162,7 @@ class CaptionQuality:
     java: bool | None = False
     spice: bool = False
     rows: dict[Id, tuple[str, list[str], list[list[str]]]] = field(default_factory=dict)
+    each: ExampleValues = field(default_factory=dict)
 
     def update(
         self,
@@ -169,6 +177,10 @@ class CaptionQuality:
             if key in self.rows:
                 raise DataError(f"CaptionQuality: expected one caption per image, got two for {key!r}; add each once")
             self.rows[key] = (caption, list(human), [list(names) for names in present])
+
+    def examples(self) -> ExampleValues:
+        """The values of single captions, by metric; known after `compute`."""
+        return self.each
 
     def state(self) -> dict[str, Any]:
         """The captions added so far, as JSON values for another process."""
@@ -188,6 +200,9 @@ class CaptionQuality:
         captions, references = {k: row[0] for k, row in rows.items()}, {k: row[1] for k, row in rows.items()}
         scores = caption_scores(captions, references, java=self.java, spice=self.spice)
         words = [tokenize(text) for text in captions.values()]
+        single = {**scores.each, "words": [float(len(own)) for own in words]}
+        keys = [(str(key), str(key)) for key in rows]
+        self.each = {name: dict(zip(keys, values, strict=True)) for name, values in single.items()}
         numbers = {
             "rep": repetition_score(words, [[tokenize(text) for text in own] for own in references.values()]),
             "words": sum(map(len, words)) / len(words),

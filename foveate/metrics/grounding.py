@@ -12,7 +12,7 @@ from torch import Tensor
 from foveate.checks import check_floating, check_number, check_shape
 from foveate.data.samples import Box, Phrase
 from foveate.errors import ShapeError
-from foveate.metrics.means import MeanMetric
+from foveate.metrics.means import ExampleKey, MeanMetric
 from foveate.ops.boxes import box_area, box_intersection, cell_boxes
 from foveate.ops.support import above_uniform
 from foveate.registry import lookup
@@ -72,7 +72,9 @@ class GroundingMetrics(MeanMetric):
     def __post_init__(self) -> None:
         lookup("GroundingMetrics attended", self.attended, ATTENDED)
 
-    def update(self, weights: Tensor, phrases: Sequence[Phrase], locations: Locations) -> None:
+    def update(
+        self, weights: Tensor, phrases: Sequence[Phrase], locations: Locations, key: ExampleKey | None = None
+    ) -> None:
         """Add the phrases of one caption and its image.
 
         Args:
@@ -81,6 +83,7 @@ class GroundingMetrics(MeanMetric):
                 the model has read may be missing at the end and attend to nothing.
             phrases: of the caption.
             locations: rows and columns of the grid, or boxes (N, 4) in fractions of the image.
+            key: of the caption; the values of its phrases are then kept.
         """
         rule = "regions" if isinstance(locations, Tensor) else "cells"
         count = len(locations) if isinstance(locations, Tensor) else locations[0] * locations[1]
@@ -94,7 +97,8 @@ class GroundingMetrics(MeanMetric):
         best = attention_scores(_best_attention(relevant, self.attended), relevant)
         inside, known = _inside(linked, len(weights)), relevant.any(-1)
         own = {name: _largest(x, inside).where(known, torch.nan) for name, x in words.named("attention").items()}
-        self.means.add(own, [(rule, *phrase.kinds) for phrase in linked])
+        keys = None if key is None else [(f"{key[0]}#{place}", key[1]) for place in range(len(linked))]
+        self.means.add(own, [(rule, *phrase.kinds) for phrase in linked], keys)
         self.means.add(best.named("best"), [(rule,)] * len(linked))
 
     def compute(self) -> dict[str, float]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from foveate.checks import check_floating, check_mask, check_number, check_shape
 from foveate.errors import DataError
 from foveate.metrics.maps import support_area
-from foveate.metrics.means import MeanMetric
+from foveate.metrics.means import ExampleKey, MeanMetric
 from foveate.ops.divergence import js_divergence
 
 Words = Sequence[str]
@@ -143,11 +143,10 @@ class WordAttentionMetrics(MeanMetric):
 
     base: float = 2.0
 
-    def update(self, maps: Tensor, mask: Tensor) -> None:
-        """Add the maps (B, T, H, W) of captions; `mask` (B, T) is True where there is a word."""
-        self.means.add(
-            {"js between words": successive_divergence(maps, mask, self.base), "zero area": zero_area(maps, mask)}
-        )
+    def update(self, maps: Tensor, mask: Tensor, keys: Sequence[ExampleKey] | None = None) -> None:
+        """Add the maps (B, T, H, W) of captions, with their keys; `mask` (B, T) is True where there is a word."""
+        numbers = {"js between words": successive_divergence(maps, mask, self.base), "zero area": zero_area(maps, mask)}
+        self.means.add(numbers, keys=keys)
 
 
 def _excess(caption: Words, references: Sequence[Words], n: int, least: int) -> Counter[tuple[str, ...]]:

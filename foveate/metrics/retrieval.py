@@ -76,7 +76,14 @@ class RetrievalMetrics:
 
 
 def retrieval_metrics(
-    score_block: ScoreBlock, owner: Tensor, images: int, *, rows: int = 128, folds: int = 1, keep: int = KEEP_BYTES
+    score_block: ScoreBlock,
+    owner: Tensor,
+    images: int,
+    *,
+    rows: int = 128,
+    folds: int = 1,
+    keep: int = KEEP_BYTES,
+    ranks_to: list[tuple[Ranks, Ranks]] | None = None,
 ) -> dict[str, float]:
     """Recall@1, 5, 10, median and mean rank in both directions and rsum, without holding all scores in memory.
 
@@ -100,6 +107,7 @@ def retrieval_metrics(
             means over the parts as "<name>/<folds> folds". For the 5 000 test images of MS-COCO the plain names are
             "5K" and "rsum/5 folds" is "1K".
         keep: bytes of scores to keep, in the type they come in, between the two passes.
+        ranks_to: a list to which the ranks of all images, and of all captions, in the whole split are appended.
 
     Returns:
         The numbers by name, see `RetrievalMetrics`. Memory is O(I + C) plus one block and `keep`.
@@ -116,7 +124,10 @@ def retrieval_metrics(
     # Part of each image: all in part 0 for the whole split, and `folds` consecutive parts of equal size.
     divisions = [torch.arange(images) * count // max(images, 1) for count in sorted({1, folds})]
     results = []
-    for parts, ranks in zip(divisions, _rank(blocks, owner, divisions), strict=True):
+    ranked = _rank(blocks, owner, divisions)
+    if ranks_to is not None:
+        ranks_to.append(ranked[0])
+    for parts, ranks in zip(divisions, ranked, strict=True):
         each = [_numbers(ranks, parts == part, owner) for part in parts[owner].unique()]
         results.append({name: sum(one[name] for one in each) / len(each) for name in (each[0] if each else ())})
     whole, *folded = results

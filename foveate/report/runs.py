@@ -11,9 +11,11 @@ from typing import Any
 
 from foveate.errors import DataError
 from foveate.io import read_json
+from foveate.metrics.means import ExampleValues
 from foveate.report.measures import STEP_TIME
 from foveate.tasks import AnyTask
 from foveate.tasks.presentation import Presentation
+from foveate.train.example_values import EXAMPLES, read_examples
 from foveate.train.recipe import Recipe, read_run, run_directory
 from foveate.train.records import ENVIRONMENT, LOG, METRICS, History, read_log
 
@@ -68,6 +70,12 @@ class ReportRun:
     def numbers(self) -> list[Mapping[str, float]]:
         """The metrics of each run: those that were passed, or its best evaluation."""
         return list(self.metrics) or [history.best.metrics for history in self.histories if history.best]
+
+    def example_values(self) -> list[ExampleValues]:
+        """The values of single examples of each run; empty if a run has none, or if other metrics are shown."""
+        paths = [run_directory(directory) / EXAMPLES for directory in self.directories]
+        known = not self.metrics and all(path.exists() for path in paths)
+        return [read_examples(path) for path in paths] if known else []
 
     def environment(self) -> Mapping[str, Any]:
         """Versions, seed and machine of the first run; empty if they were not recorded."""

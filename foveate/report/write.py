@@ -12,6 +12,7 @@ from tqdm import tqdm
 from foveate import hub
 from foveate.errors import DataError
 from foveate.io import DataRoot, atomic_write
+from foveate.report.comparisons import compare_runs
 from foveate.report.curves import draw_curves
 from foveate.report.measures import STEP_TIME, measure_of, split_baselines
 from foveate.report.page import html_cell, html_commands, html_figure, html_page, html_table, html_text
@@ -84,6 +85,8 @@ def _tables(runs: Sequence[ReportRun]) -> Iterator[str]:
     first = list(headlines(runs))
     yield html_text("h2", "Results")
     yield _table(runs, first, baselines)
+    takeaway = compare_runs(runs).sentence()
+    yield html_text("p", takeaway) if takeaway else ""
     yield (
         html_text(
             "p",

@@ -24,6 +24,7 @@ from foveate.encoders.word_vectors import PACKAGED
 from foveate.errors import DataError, UnknownName
 from foveate.features import ImageFeatures
 from foveate.io import DataDirectory, DataRoot
+from foveate.metrics.means import ExampleValues
 from foveate.models.answering import AnyImageEncoder
 from foveate.ops.basis import GaussianBasis
 from foveate.registry import lookup
@@ -334,6 +335,8 @@ class MetricPart(Protocol):
 
     def compute(self) -> dict[str, float]: ...
 
+    def examples(self) -> ExampleValues: ...
+
 
 class CombinedMetrics(Metrics[Prediction, Batch]):
     """Metrics that consist of several groups, by name; a subclass implements `update`."""
@@ -350,6 +353,9 @@ class CombinedMetrics(Metrics[Prediction, Batch]):
 
     def compute(self) -> dict[str, float]:
         return {name: value for part in self.parts.values() for name, value in part.compute().items()}
+
+    def examples(self) -> ExampleValues:
+        return {name: values for part in self.parts.values() for name, values in part.examples().items()}
 
 
 @dataclass(frozen=True)

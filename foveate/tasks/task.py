@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.io import DataRoot
+from foveate.metrics.means import ExampleValues
 
 if TYPE_CHECKING:
     from foveate.tasks.presentation import Demo, Page, Presentation
@@ -95,6 +96,10 @@ class Metrics(ABC, Generic[Prediction, Batch]):
             f"evaluate: expected a task whose scores can be averaged, got {type(self).__name__}; evaluate the runs one "
             "by one"
         )
+
+    def examples(self) -> ExampleValues:
+        """The values of single examples by metric, once `compute` was called; those that are means over examples."""
+        return {}
 
 
 class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):

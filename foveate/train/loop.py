@@ -20,7 +20,8 @@ from foveate.tasks import AnyTask, Examples, Loss
 from foveate.train.averaging import WeightAverage
 from foveate.train.batches import Plan, move, read_batches, seed_everything
 from foveate.train.config import Training, build_optimiser, scale_and_clip, set_rate
-from foveate.train.evaluation import evaluate, save_familiarity
+from foveate.train.evaluation import collect, save_familiarity
+from foveate.train.example_values import EXAMPLES, write_examples
 from foveate.train.processes import (
     LossModule,
     StopRequest,
@@ -304,7 +305,7 @@ class _Trainer:
             ) from None
 
     def _evaluate_weights(self) -> None:
-        metrics = evaluate(
+        merged = collect(
             self.task,
             self.model,
             self.val,
@@ -313,12 +314,14 @@ class _Trainer:
             accelerator=self.accelerator,
             progress=self.log is not None and self.log.verbose,
         )
+        metrics = merged.compute()
         self.history = self.history.after(Evaluation(self.step, self.epoch, metrics))
         if self.log is None:
             return
         best = self.history.best
         if best is not None and best.step == self.step:
             self._save_weights()
+            write_examples(self.directory / EXAMPLES, merged.examples())
         self.history.save(self.directory)
         self.log.write("evaluate", self.step, {"epoch": self.epoch, **metrics})
         objective = self.task.objective

@@ -59,7 +59,7 @@ class CaptionMetrics(CombinedMetrics[CaptionPrediction, CaptionBatch]):
         objects = [example.objects for example in examples]
         self.quality.update([example.id for example in examples], prediction.captions, references, objects)
         if prediction.maps is not None:
-            self.attention.update(prediction.maps, prediction.mask)
+            self.attention.update(prediction.maps, prediction.mask, [(str(e.id), str(e.id)) for e in examples])
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from foveate.data.samples import Caption
 from foveate.errors import DataError
 from foveate.metrics import GroundingMetrics, retrieval_metrics
 from foveate.metrics.grounding import AttendedRule, Locations
+from foveate.metrics.means import ExampleKey, ExampleValues
+from foveate.metrics.retrieval import LEVELS, Ranks
 from foveate.models import Fragments
 from foveate.models.fragments import join_fragments
 from foveate.tasks.matching.data import MatchingBatch
@@ -54,6 +56,7 @@ class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
         self.grounding = GroundingMetrics(rule or "above-uniform")
         self.batches: list[dict[str, Any]] = []
         self.device = torch.device("cpu")
+        self.single: ExampleValues = {}
 
     def update(self, prediction: MatchingPrediction, batch: MatchingBatch) -> None:
         images, texts = prediction.images, prediction.texts
@@ -66,6 +69,7 @@ class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
                 "grid": images.grid.cpu() if isinstance(images.grid, Tensor) else images.grid,
                 **_pack(texts),
                 "owner": batch.owner.cpu(),
+                "keys": [(str(caption.id), str(caption.image_id)) for caption in batch.captions],
             }
         )
         if prediction.attended is not None:
@@ -83,7 +87,8 @@ class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
         for own, words, caption, locations in zip(attended, read, captions, places, strict=True):
             if locations is not None and any(phrase.boxes for phrase in caption.phrases):
                 N = len(locations) if isinstance(locations, Tensor) else locations[0] * locations[1]
-                self.grounding.update(own[self.first : self.first + words, :N], caption.phrases, locations)
+                key = (str(caption.id), str(caption.image_id))
+                self.grounding.update(own[self.first : self.first + words, :N], caption.phrases, locations, key)
 
     def state(self) -> dict[str, Any]:
         return {"batches": self.batches, "grounding": self.grounding.state()}
@@ -110,9 +115,15 @@ class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
             )
         images = sum(len(batch["images"]) for batch in self.batches)
         scores = [score, *(other for _, other in rest)]
+        ranks: list[tuple[Ranks, Ranks]] = []
         found = retrieval_metrics(
-            lambda rows: torch.stack([one(rows) for one in scores]).mean(0), owner, images, folds=self.folds
+            lambda rows: torch.stack([one(rows) for one in scores]).mean(0),
+            owner,
+            images,
+            folds=self.folds,
+            ranks_to=ranks,
         )
+        self.single = _recalls(ranks[0], owner, [tuple(key) for batch in self.batches for key in batch["keys"]])
         return found | next((numbers for run in runs if (numbers := run.grounding.compute())), {})
 
     def _scores(self) -> tuple[Tensor, Callable[[slice], Tensor]]:
@@ -132,6 +143,21 @@ class MatchingMetrics(Metrics[MatchingPrediction, MatchingBatch]):
                 return torch.cat([self.scorer(part, _unpack(batch).to(self.device)) for batch in self.batches], 1)
 
         return owner, score
+
+    def examples(self) -> ExampleValues:
+        """The recalls of single images and captions, and the attention of single phrases."""
+        return self.single | self.grounding.examples()
+
+
+def _recalls(ranks: tuple[Ranks, Ranks], owner: Tensor, keys: Sequence[ExampleKey]) -> ExampleValues:
+    """Recall@k in percent, 0 or 100, per image that has captions and per caption, by metric."""
+    i2t, t2i = (one.rank.tolist() for one in ranks)
+    images = {place: (key[1], key[1]) for place, key in zip(owner.tolist(), keys, strict=True)}
+    found: ExampleValues = {}
+    for k in LEVELS:
+        found[f"i2t_r{k}"] = {key: 100.0 * (i2t[place] <= k) for place, key in images.items()}
+        found[f"t2i_r{k}"] = {key: 100.0 * (rank <= k) for key, rank in zip(keys, t2i, strict=True)}
+    return found
 
 
 def _pack(texts: Fragments) -> dict[str, Tensor]:

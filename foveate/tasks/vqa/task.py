@@ -15,7 +15,7 @@ from foveate.errors import DataError
 from foveate.io import DataRoot
 from foveate.losses import LOSSES
 from foveate.metrics import AnswerAccuracy, AttentionMetrics, choose_answers
-from foveate.metrics.accuracy import Rule
+from foveate.metrics.accuracy import Rule, question_keys
 from foveate.models import Answered, AnsweringModel
 from foveate.ops.density import Density
 from foveate.ops.resample import resample_map
@@ -62,7 +62,12 @@ class VQAMetrics(CombinedMetrics[VQAPrediction, VQABatch]):
             return
         groups = [sorted(question.tags) for question in batch.questions]
         self.attention.update(
-            prediction.maps, density=prediction.density, region=batch.region, human_maps=batch.human_maps, groups=groups
+            prediction.maps,
+            density=prediction.density,
+            region=batch.region,
+            human_maps=batch.human_maps,
+            groups=groups,
+            keys=question_keys(batch.questions),
         )
 
 
