@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent / "foveate"
 COMMON = {"errors", "registry", "checks", "io", "features"}
 LOW = {"ops", "data", "attention", "losses", "encoders", "metrics", "plot", "models"}
 BELOW_HUB = LOW | {"tasks", "search", "train"}
-BELOW_CLI = BELOW_HUB | {"recipes", "authors", "tables", "hub", "watch", "report"}
+BELOW_CLI = BELOW_HUB | {"recipes", "authors", "tables", "hub", "watch", "report", "rating"}
 # What each layer may import besides `errors`, `registry`, `checks`, `io` and `features`: the table of STYLE.md.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -43,7 +43,8 @@ ALLOWED: dict[str, set[str]] = {
     "hub": BELOW_HUB,
     "export": BELOW_HUB | {"hub"},
     "tables": BELOW_HUB | {"recipes", "hub"},
-    "report": BELOW_CLI - {"report"},
+    "report": BELOW_CLI - {"report", "rating"},
+    "rating": BELOW_CLI - {"rating"},
 }
 # Common modules are for all, but among themselves only these arrows exist.
 AMONG_COMMON = {"errors": set(), "registry": {"errors"}, "checks": {"errors"}}

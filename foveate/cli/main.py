@@ -112,6 +112,11 @@ COMMANDS: dict[str, Command] = {
     "completion": Command(
         "foveate.cli.completion:completion", "bash|zsh|fish", "print a script that completes foveate's commands"
     ),
+    "rate": Command(
+        "foveate.cli.rate:rate",
+        "STUDY [--make --runs A,B,C] [--results]",
+        "let people rate what runs write and where they look",
+    ),
     "scenes": Command(
         "foveate.cli.scenes:scenes", "[OUT] [--show PNG]", "write the embedded dataset to files, or draw some of it"
     ),

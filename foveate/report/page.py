@@ -118,9 +118,9 @@ def html_figure(figure: Figure, alt: str, dpi: int = 110) -> str:
     return f'<img alt="{escape(alt)}" src="{data_uri(file.getvalue())}">'
 
 
-def data_uri(png: bytes) -> str:
-    """A PNG as a data URI."""
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+def data_uri(data: bytes, kind: str = "image/png") -> str:
+    """The bytes of a file as a data URI."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def html_commands(commands: Iterable[tuple[str, str]]) -> str:

@@ -10,7 +10,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -100,19 +100,39 @@ def serve(
 
     Raises DataError if the port is in use or the address is not one of this machine.
     """
+    is_own = known_hosts(host) <= LOOPBACK and not names  # only this machine's users may name any model
+    serve_app(
+        lambda: make_app(runs, verify=verify, any_model=is_own), TITLE, host=host, port=port, names=names
+    )
+
+
+def serve_app(
+    make: Callable[[], Any],
+    title: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    names: Collection[str] = (),
+) -> None:
+    """Serve an application behind the gate until it is interrupted.
+
+    Args:
+        make: builds the ASGI application, once the port is known to be free.
+        title: printed with the address.
+        host, port, names: as in `serve`.
+    """
     load_gradio()
     import uvicorn
 
     with _listen(host, port) as listener:
-        is_own = known_hosts(host) <= LOOPBACK and not names  # only this machine's users may name any model
-        app = guard(make_app(runs, verify=verify, any_model=is_own), host, names)
+        app = guard(make(), host, names)
         server = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", server_header=False, ws="none", timeout_graceful_shutdown=2)
         )
         if threading.current_thread() is threading.main_thread():
             # After its own shutdown the server raises the signal again; by default that would skip the clean-up.
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        print(f"{TITLE}: {_address(host, listener)}  (stop with Ctrl-C)", flush=True)
+        print(f"{title}: {_address(host, listener)}  (stop with Ctrl-C)", flush=True)
         with suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
 

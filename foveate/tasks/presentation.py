@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from foveate.attention import Attended
+    from foveate.data.samples import Dataset, ImageRecord
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -73,6 +76,23 @@ class DrawnExample:
 
 
 @dataclass(frozen=True)
+class Rated:
+    """What a run makes of an image, for people to rate.
+
+    Attributes:
+        prompt: what it was asked or shown besides the image; "" if nothing.
+        text: what it wrote; "" if it writes nothing.
+        words: each with an attention map.
+        attention: of batch size one, with one query per word, or without query axis for a single word.
+    """
+
+    prompt: str
+    text: str
+    words: tuple[str, ...]
+    attention: Attended
+
+
+@dataclass(frozen=True)
 class Presentation:
     """What a report shows of the runs of a task.
 
@@ -82,6 +102,9 @@ class Presentation:
         subsets: labels of the subsets of examples for which metrics are reported, by name.
         title, about: heading and introduction of the section with examples.
         draw: `draw(predictors, examples, count)` draws `count` examples of a split for all predictors, by their names.
+        rate: `rate(predictor, data, image)` is what people rate of a run on an image of a dataset; None if there is
+            nothing to rate.
+        rated_kind: what the text is called that a run writes about an image.
         commands: `commands(run)` lists what can be done with a run, as pairs of purpose and command line.
     """
 
@@ -91,6 +114,8 @@ class Presentation:
     title: str = "Examples"
     about: str = ""
     draw: Callable[[Mapping[str, Any], Any, int], Iterator[DrawnExample]] | None = None
+    rate: Callable[[Any, Dataset, ImageRecord], Rated | None] | None = None
+    rated_kind: str = "text"
     commands: Callable[[str], Sequence[tuple[str, str]]] = lambda run: ()
 
 

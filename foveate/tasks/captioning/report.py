@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from foveate.tasks.images import captioned_images
-from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, fraction
+from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, Rated, fraction
 
 if TYPE_CHECKING:
+    from foveate.data.samples import Dataset, ImageRecord
     from foveate.tasks.captioning.data import CaptionExamples
     from foveate.tasks.captioning.predictor import CaptionPredictor
 
@@ -35,6 +36,12 @@ def draw_captions(
                 title = f"{name}: {found.text}"
                 figure = strip(image.pixels(), found.words, found.attention, original=True)
                 yield DrawnExample(title, f"human captions: {humans}", title, figure)
+
+
+def rate_caption(predictor: CaptionPredictor, data: Dataset, image: ImageRecord) -> Rated | None:
+    """The caption that a run writes, and where it looked for every word."""
+    found = predictor.caption(image.pixels())
+    return Rated("", found.text, found.words, found.attention)
 
 
 def _commands(run: str) -> Sequence[tuple[str, str]]:
@@ -69,6 +76,8 @@ PRESENTATION = Presentation(
     about="The captions that each run writes for the same images, the first of the split, and where it looked for "
     "every word.",
     draw=draw_captions,
+    rate=rate_caption,
+    rated_kind="caption",
     commands=_commands,
 )
 DEMO = Demo(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from foveate.models import Scorer
 from foveate.tasks.images import captioned_images
-from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, fraction
+from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, Rated, fraction
 
 if TYPE_CHECKING:
+    from foveate.data.samples import Dataset, ImageRecord
     from foveate.tasks.matching.data import CaptionPairs
     from foveate.tasks.matching.predictor import MatchingPredictor
 
@@ -37,6 +38,15 @@ def draw_words(
                 score = float(predictor.match([image.pixels()], [text]))
                 figure = strip(image.pixels(), found.words, found.attention)
                 yield DrawnExample(text, f"{name}, score {score:.2f}", f"{name}: {text}", figure)
+
+
+def rate_words(predictor: MatchingPredictor, data: Dataset, image: ImageRecord) -> Rated | None:
+    """Where the words of the first caption of an image look; None for models whose words do not attend."""
+    captions = data.captions_of(image.id)
+    if not captions or not predictor.task.settings.model.words_attend:
+        return None
+    found = predictor.look(image.pixels(), captions[0].text)
+    return Rated(captions[0].text, "", found.words, found.attention)
 
 
 def _commands(run: str) -> Sequence[tuple[str, str]]:
@@ -75,6 +85,7 @@ PRESENTATION = Presentation(
     title="Where words look",
     about="The first caption of the same images, the first of the split, and where each of its words looks.",
     draw=draw_words,
+    rate=rate_words,
     commands=_commands,
 )
 DEMO = Demo(

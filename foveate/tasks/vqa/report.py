@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foveate.data.samples import Dataset, Question
+from foveate.data.samples import Dataset, ImageRecord, Question
 from foveate.tasks.images import is_on_disk
-from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, fraction
+from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, Rated, fraction
 
 if TYPE_CHECKING:
     from foveate.tasks.vqa.data import QuestionExamples
@@ -87,6 +87,15 @@ def _columns(panels: int) -> int:
     return math.ceil(panels / math.ceil(panels / MAX_COLUMNS))
 
 
+def rate_answer(predictor: VQAPredictor, data: Dataset, image: ImageRecord) -> Rated | None:
+    """The answer to the first question about an image, and where the model looked for it."""
+    questions = data.questions_of(image.id)
+    if not questions:
+        return None
+    found = predictor.answer(image.pixels(), questions[0].text)
+    return Rated(questions[0].text, found.text, (found.text,), found.attention)
+
+
 def _commands(run: str) -> Sequence[tuple[str, str]]:
     path = shlex.quote(run)
     return (
@@ -131,6 +140,8 @@ PRESENTATION = Presentation(
     "are the answer and its score; below it the fraction of the image that receives any attention (area), the number "
     "of components (K) and the Jensen-Shannon divergence from the truth in bits (JS, lower is better).",
     draw=draw_answers,
+    rate=rate_answer,
+    rated_kind="answer",
     commands=_commands,
 )
 DEMO = Demo(

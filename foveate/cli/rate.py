@@ -1,0 +1,79 @@
+"""`foveate rate`: people rate what runs write and where they look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foveate.cli.outputs import print_table
+from foveate.errors import DataError
+from foveate.metrics.differences import p_in_words
+from foveate.rating import Study, make_study, read_results
+
+
+def rate(
+    study: Path,
+    *,
+    make: bool = False,
+    results: bool = False,
+    runs: str = "",
+    images: int = 100,
+    seed: int = 0,
+    split: str = "test",
+    data: Path | None = None,
+    max_words: int = 8,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+) -> None:
+    """Serve the page of a study on which people rate; stop it with Ctrl-C.
+
+    Args:
+        study: directory of the study.
+        make: make the study instead: draw images, let all runs work on them, and freeze everything.
+        results: print the results of the ratings so far instead, and write results.json and ratings.csv.
+        runs: with --make: runs of one task, separated by commas; fields may follow a run, as in
+            "scenes-captioning,scenes-captioning mechanism=tvmax".
+        images: with --make: number of images.
+        seed: with --make: of the draw, and of the orders in which raters see things.
+        split: with --make: split of the data of the first run.
+        data: with --make: directory of the data; not needed for embedded data.
+        max_words: with --make: content words per text that are rated.
+        port: of the page; by default the first free one from 7860 on.
+        host: of the page; by default this machine only.
+    """
+    if make and results:
+        raise DataError("rate: expected --make or --results, got both; make the study first")
+    if make:
+        names = [name.strip() for name in runs.split(",") if name.strip()]
+        found = make_study(
+            study, names, count=images, seed=seed, split=split, root=data, max_words=max_words, progress=True
+        )
+        words = sum(len(entry.words) for item in found.items for entry in item.entries)
+        size = f"{len(found.items)} images, {len(found.runs)} runs, {words} maps"
+        print(f"{study}: {size}; open it with: foveate rate {study}")
+        return
+    if results:
+        show_results(Study.load(study))
+        return
+    from foveate.studio.rating_page import serve_study
+
+    serve_study(Study.load(study), host=host, port=port)
+
+
+def show_results(study: Study) -> None:
+    """Print the results as tables and sentences, and write them beside the study."""
+    found = read_results(study)
+    rows = [(run, *(str(found.means[question][run]) for question in found.means)) for run in study.runs]
+    rated = len({row[1] for row in found.rows})
+    print_table(f"{len(found.raters)} raters, {rated} images", ("run", *found.means), rows)
+    print_table(
+        "differences (corrected for their number)",
+        ("question", "runs", "difference", "p"),
+        [
+            (one.measure, f"{one.first} - {one.second}", str(one.interval), p_in_words(one.corrected))
+            for one in found.differences
+        ],
+    )
+    for question, alpha in found.alpha.items():
+        print(f"agreement of the raters on {question} (Krippendorff's alpha, ordinal): {alpha:.3f}")
+    print("\n".join(found.sentences()))
+    print(" ".join(["written:", *map(str, found.write(study.directory))]))

@@ -1,0 +1,7 @@
+"""Studies in which people rate what models write and where they look."""
+
+from foveate.rating.rating_store import RatingStore
+from foveate.rating.study import Study, make_study
+from foveate.rating.study_results import StudyResults, read_results
+
+__all__ = ["RatingStore", "Study", "StudyResults", "make_study", "read_results"]

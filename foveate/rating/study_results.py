@@ -1,0 +1,164 @@
+"""The results of a study: means with intervals, paired tests and agreement of raters, as CSV, JSON and in words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foveate.errors import DataError
+from foveate.io import atomic_write, write_json
+from foveate.metrics.differences import PairedDifference, p_in_words, paired_differences
+from foveate.metrics.statistics import Floats, Interval, bootstrap_interval, krippendorff_alpha
+from foveate.rating.rating_store import RatingStore
+from foveate.rating.study import Study
+
+QUALITY, RELEVANCE = "quality", "attention relevance"
+HEAD = ("rater", "image", "run", "question", "word", "rating")
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """What raters said.
+
+    Attributes:
+        study: what was rated.
+        raters: their codes.
+        means: per question ("quality", "attention relevance") and run.
+        differences: between all pairs of runs, corrected for their number.
+        alpha: agreement of the raters per question (Krippendorff, ordinal); NaN with a single rater.
+        rows: every rating: rater, image, run, question, word, rating.
+    """
+
+    study: Study
+    raters: tuple[str, ...]
+    means: Mapping[str, Mapping[str, Interval]]
+    differences: Sequence[PairedDifference]
+    alpha: Mapping[str, float]
+    rows: Sequence[tuple[str, str, str, str, str, int]]
+
+    def sentences(self) -> list[str]:
+        """Per question what stands, in one sentence."""
+        return [self._sentence(question) for question in self.means]
+
+    def _sentence(self, question: str) -> str:
+        own = [one for one in self.differences if one.measure == question]
+        standing = [one for one in own if one.stands]
+        if not standing:
+            return (
+                f"{question.capitalize()} does not differ between the runs after correction for {len(own)} comparisons."
+            )
+        parts = []
+        for one in standing:
+            (better, worse), (high, low) = (one.first, one.second), one.means
+            if high < low:
+                better, worse, high, low = worse, better, low, high
+            parts.append(
+                f"{better} is rated higher than {worse} ({high:.2f} against {low:.2f}, {p_in_words(one.corrected)})"
+            )
+        return f"{question.capitalize()}: {'; '.join(parts)}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the single ratings."""
+        return {
+            "runs": list(self.study.runs),
+            "raters": len(self.raters),
+            "images": len({row[1] for row in self.rows}),
+            "ratings": len(self.rows),
+            "means": {
+                question: {run: [one.mean, one.low, one.high] for run, one in runs.items()}
+                for question, runs in self.means.items()
+            },
+            "differences": [
+                {
+                    "question": one.measure,
+                    "first": one.first,
+                    "second": one.second,
+                    "difference": [one.interval.mean, one.interval.low, one.interval.high],
+                    "p": one.p,
+                    "corrected p (Holm)": one.corrected,
+                    "stands": one.stands,
+                }
+                for one in self.differences
+            ],
+            "alpha (Krippendorff, ordinal)": {
+                question: None if math.isnan(value) else value for question, value in self.alpha.items()
+            },
+            "in words": self.sentences(),
+        }
+
+    def write(self, directory: Path) -> tuple[Path, Path]:
+        """Write `results.json` and `ratings.csv`, and return their paths."""
+        summary, table = directory / "results.json", directory / "ratings.csv"
+        write_json(summary, self.to_json())
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(HEAD)
+        writer.writerows(self.rows)
+        with atomic_write(table) as temporary:
+            temporary.write_text(text.getvalue(), encoding="utf-8")
+        return summary, table
+
+
+def read_results(study: Study) -> StudyResults:
+    """The results of the ratings so far; raises DataError if there are none."""
+    store = RatingStore(study)
+    answers = {rater: store.read(rater) for rater in store.raters()}
+    answers = {rater: own for rater, own in answers.items() if own}
+    if not answers:
+        raise DataError(
+            f"rate: expected ratings in {store.directory}, got none; open the study with foveate rate STUDY"
+        )
+    kinds = [QUALITY] * study.rates_text + [RELEVANCE]
+    tables = {kind: _tables(study, answers, kind) for kind in kinds}
+    means = {kind: {run: bootstrap_interval(v) for run, v in table.items()} for kind, table in tables.items()}
+    alpha = {kind: krippendorff_alpha(_units(study, answers, kind)) for kind in kinds}
+    rows = [row for rater, own in answers.items() for row in _rows(study, rater, own)]
+    return StudyResults(study, tuple(answers), means, paired_differences(tables), alpha, rows)
+
+
+def _ratings(study: Study, answers: Mapping[int, Mapping[str, int]], item: int, run: int, kind: str) -> list[float]:
+    """The ratings by one rater of one run's output for an image: its text, or each of its words; NaN if absent."""
+    entry = study.items[item].entries[run]
+    names = [f"{run}/quality"] if kind == QUALITY else [f"{run}/{place}" for place in range(len(entry.words))]
+    own = answers.get(item, {})
+    return [float(own.get(name, math.nan)) for name in names]
+
+
+def _tables(study: Study, answers: Mapping[str, Mapping[int, Mapping[str, int]]], kind: str) -> dict[str, Floats]:
+    """Per run the ratings (raters, images); the relevance of an image is the mean over its words."""
+    return {
+        name: np.array(
+            [
+                [float(np.mean(_ratings(study, own, item, run, kind))) for item in range(len(study.items))]
+                for own in answers.values()
+            ]
+        )
+        for run, name in enumerate(study.runs)
+    }
+
+
+def _units(study: Study, answers: Mapping[str, Mapping[int, Mapping[str, int]]], kind: str) -> Floats:
+    """(raters, units): every text, or every word of every text."""
+    places = [(item, run) for item in range(len(study.items)) for run in range(len(study.runs))]
+    return np.array(
+        [[x for item, run in places for x in _ratings(study, own, item, run, kind)] for own in answers.values()]
+    )
+
+
+def _rows(
+    study: Study, rater: str, answers: Mapping[int, Mapping[str, int]]
+) -> Iterator[tuple[str, str, str, str, str, int]]:
+    for item, own in sorted(answers.items()):
+        for name, rating in sorted(own.items()):
+            run, _, question = name.partition("/")
+            entry = study.items[item].entries[int(run)]
+            word = "" if question == QUALITY else entry.words[int(question)].word
+            kind = QUALITY if question == QUALITY else RELEVANCE
+            yield rater, study.items[item].id, study.runs[int(run)], kind, word, int(rating)
