@@ -101,9 +101,7 @@ def serve(
     Raises DataError if the port is in use or the address is not one of this machine.
     """
     is_own = known_hosts(host) <= LOOPBACK and not names  # only this machine's users may name any model
-    serve_app(
-        lambda: make_app(runs, verify=verify, any_model=is_own), TITLE, host=host, port=port, names=names
-    )
+    serve_app(lambda: make_app(runs, verify=verify, any_model=is_own), TITLE, host=host, port=port, names=names)
 
 
 def serve_app(
