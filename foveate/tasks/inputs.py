@@ -381,9 +381,7 @@ class ImageTextTask(Task[SettingsType, Model, Example, Batch, Prediction]):
 
     def mean_image_features(self, model: Model, examples: Sequence[Any]) -> Tensor | None:
         """The mean features (n, D) of the images of examples, as the model's encoder sees them."""
-        encoder: Any = model.image
-        images = stack_images([example.image for example in examples]).to(_device(model))
-        return mean_features(encoder(encoder_input(encoder, images))).cpu()
+        return _mean_features(model, stack_images([example.image for example in examples]).to(_device(model)))
 
     def grown_from(self, old: Self) -> Self:
         """The task with the tokens of a run first, then its own."""
@@ -423,9 +421,8 @@ class ImagePredictor(Predictor[ImageTask, Model]):
         """Per image that `read_images` returned, a warning if it is unlike the training images, or None."""
         if self.familiarity is None:
             return [None] * len(images if isinstance(images, Tensor) else images.values)
-        encoder: Any = self.model.image
         with torch.no_grad():
-            features = mean_features(encoder(encoder_input(encoder, images))).cpu()
+            features = _mean_features(self.model, images)
         dataset = self.task.settings.dataset
         return [describe_distance(distance, dataset) for distance in self.familiarity.distance(features).tolist()]
 
@@ -452,6 +449,13 @@ class ImagePredictor(Predictor[ImageTask, Model]):
 
 def _device(model: nn.Module) -> torch.device:
     return next(iter(model.parameters()), torch.empty(0)).device
+
+
+def _mean_features(model: Any, images: Tensor | ImageFeatures) -> Tensor:
+    """The mean features (n, D) of images, as the model's encoder sees them, on the CPU."""
+    if isinstance(images, ImageFeatures):  # of a store, which the encoder passes on; pooled ones begin with the mean
+        return mean_features(images)[:, : model.image.dim].cpu()
+    return mean_features(model.image(encoder_input(model.image, images))).cpu()
 
 
 def choose_min_count(given: int | None, examples: int) -> int:

@@ -16,6 +16,7 @@ from foveate.errors import DataError
 from foveate.hub import load
 from foveate.recipes import RECIPES
 from foveate.recipes.folder_recipes import FOLDER_RECIPES
+from foveate.tasks import TASKS
 from foveate.tasks.images import Extracted
 from foveate.train.override import override
 from foveate.train.recipe import train_recipe
@@ -197,6 +198,17 @@ def test_a_run_keeps_what_its_images_look_like(tmp_path: Path) -> None:
     predictor = load(tmp_path / "run")
     assert predictor.familiarity is not None
     assert predictor.familiarity.mean.shape == (8,)
+
+
+def test_pooled_features_are_known_by_their_mean(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "photos", count=40)
+    settings = override(RECIPES["matching-folder"](), ["model=dual", "word_dim=8"]).settings
+    pooled, whole = (TASKS["matching"].from_data(s, data) for s in (settings, small("matching-folder").settings))
+    found = []
+    for task in (pooled, whole):
+        examples = task.examples("val", data)
+        found.append(task.mean_image_features(task.build_model(), [examples[n] for n in range(len(examples))]))
+    torch.testing.assert_close(*found, atol=1e-3, rtol=0)
 
 
 def test_a_stopped_run_can_be_evaluated(
