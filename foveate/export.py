@@ -136,8 +136,19 @@ def onnx_difference(
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     leaves = [x for x in pytree.tree_leaves((args, dict(kwargs or {}))) if isinstance(x, Tensor)]
     feeds = {one.name: leaf.numpy() for one, leaf in zip(session.get_inputs(), leaves, strict=True)}
-    worst = 0.0
-    for got, wanted in zip(session.run(None, feeds), expected, strict=True):
-        if wanted.numel():
-            worst = max(worst, float((torch.from_numpy(got).double() - wanted.double()).abs().max()))
-    return worst
+    pairs = zip(session.run(None, feeds), expected, strict=True)
+    return max((largest_difference(torch.from_numpy(got), wanted) for got, wanted in pairs), default=0.0)
+
+
+def largest_difference(got: Tensor, wanted: Tensor) -> float:
+    """The largest difference of two tensors: equal infinities do not differ, NaN and other infinities do infinitely.
+
+    >>> largest_difference(torch.tensor([1.0, -torch.inf]), torch.tensor([1.5, -torch.inf]))
+    0.5
+    >>> largest_difference(torch.tensor([torch.nan]), torch.tensor([0.0]))
+    inf
+    """
+    if got.numel() == 0:
+        return 0.0
+    apart = torch.where(got == wanted, 0.0, (got.double() - wanted.double()).abs())
+    return float(torch.where(apart.isnan(), torch.inf, apart).max())

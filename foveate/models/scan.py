@@ -174,7 +174,7 @@ def pair_cosines(images: Fragments, texts: Fragments, *, paired: bool) -> Tensor
         return (texts.values @ images.values.mT)[:, None]
     # One large matrix product is faster than one small product per pair.
     Y, T, D = texts.values.shape
-    return (texts.values.reshape(Y * T, D) @ images.values.mT).view(len(images), Y, T, -1)
+    return (texts.values.reshape(Y * T, D) @ images.values.mT).view(images.values.shape[0], Y, T, -1)
 
 
 def word_relevance(attention: CrossAttention, cosines: Tensor, images: Fragments) -> Tensor:
