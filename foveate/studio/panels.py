@@ -63,7 +63,7 @@ def draw_panels(
         pixels: (h, w, 3) uint8, or None to draw without an image.
         attended: attention of batch size one, by title.
         truth: (h, w) booleans, outlined on every map and compared with it.
-        size: "large", "medium" or "small" maps, or a "pair" beside each other.
+        size: "large", "medium" or "small" maps, a "pair" beside each other, or "one" as wide as its place.
         with_image: begin with the image itself.
         with_scale: end with the colour bar and what the lines mean.
 
@@ -125,7 +125,7 @@ def colour_bar(top: float) -> str:
     """
     top = max(top, 1e-9)
     stops = ", ".join(on_paper(heat_colours()(n / (STEPS - 1))) for n in range(STEPS))
-    ends = [(0.0, "0"), *([(1.0, "even (1×)")] if top > 1.8 else [])]
+    ends = [(0.0, "0"), *([(1.0, "even (1×)")] if top > 1.8 and heat_scale(top)(1) > 0.14 else [])]
     ends += [(float(n), f"{n}×") for n in TICKS if 0 < heat_scale(top)(n) < 0.88 and heat_scale(top)(n / 2) > 0.05]
     ends = [ends[0], *_apart(ends[1:], top), (top, f"{top:.1f}×" if top < 10 else f"{top:.0f}×")]
     ticks = "".join(f'<span style="left:{100 * float(heat_scale(top)(x)):.1f}%">{text}</span>' for x, text in ends)

@@ -116,14 +116,18 @@ def draw(hits: Sequence[Hit], pick: Any = widgets.ALL) -> str:
     parts = []
     for hit in hits:
         attended = {} if hit.attention is None else {"where the words look": _attention_of(hit, hit.attention, pick)}
-        shown = draw_panels(hit.pixels, attended, size="pair", with_image=True, with_scale=False)
+        size = "pair" if attended else "one"
+        shown = draw_panels(hit.pixels, attended, size=size, with_image=True, with_scale=False)
         parts.append(f'<div class="fv-hit"><h2>{escape(hit.title)}</h2>{shown}</div>')
     return f'<div class="fv-hits">{"".join(parts)}</div>'
 
 
 def words_of(hits: Sequence[Hit], pick: str = widgets.ALL) -> str:
-    """The words of the text as buttons."""
-    return widgets.word_buttons(hits[0].words if hits else (), pick)
+    """The words of the text as buttons; nothing for a run whose words do not look."""
+    if not hits or not hits[0].words:
+        return ""
+    label = '<p class="fv-label">Where the words look: all together, or one of them</p>'
+    return label + widgets.word_buttons(hits[0].words, pick)
 
 
 def _find_gallery(
@@ -203,7 +207,6 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
     queries = gr.HTML(
         widgets.chips(QUERIES[place], QUERIES[place][0]), js_on_load=widgets.PICK, elem_id="search-queries"
     )
-    gr.HTML('<p class="fv-label">Where the words look: all together, or one of them</p>')
     words = gr.HTML(js_on_load=widgets.PICK, elem_id="search-words")
     panels = gr.HTML(WAITING, elem_id="search-hits")
     bar = gr.HTML(elem_id="search-share")
