@@ -26,6 +26,8 @@ PACKAGES: dict[str, str] = {
     "foveate.tasks": "question answering, captioning, matching",
     "foveate.train": "recipes, the training loop, the directory of a run",
     "foveate.recipes": "the settings of the papers and smaller ones",
+    "foveate.tables": "the tables of the papers and the runs behind them",
+    "foveate.authors": "checkpoints that the authors of papers published",
     "foveate.search": "an index of vectors, nearest neighbours, re-ranking",
     "foveate.report": "an HTML report of runs",
     "foveate.hub": "loading and sharing runs",

@@ -255,7 +255,8 @@ class _Trainer:
 
     def _backward(self) -> tuple[list[Loss], list[int]]:
         """Accumulate the gradients of this step's batches; processes average theirs after the last one."""
-        losses, used = [], []
+        losses: list[Loss] = []
+        used: list[int] = []
         parts = self.plan.parts(self.step)
         for part in range(parts):
             numbers, batch = next(self.stream)
