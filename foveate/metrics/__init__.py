@@ -18,6 +18,7 @@ from foveate.metrics.grounding import (
     relevant_regions,
 )
 from foveate.metrics.maps import (
+    box_maps,
     centre_maps,
     components,
     connected_regions,
@@ -70,6 +71,7 @@ __all__ = [
     "attended_locations",
     "attention_scores",
     "bootstrap_interval",
+    "box_maps",
     "caption_scores",
     "centre_maps",
     "choose_answers",

@@ -36,6 +36,31 @@ def spearman(maps: Tensor, truth: Tensor) -> Tensor:
     return torch.where(spread > 0, (a * b).sum(-1) / spread.where(spread > 0, 1), 0).to(maps.dtype)
 
 
+def box_maps(weights: Tensor, boxes: Tensor, H: int, W: int) -> Tensor:
+    """Maps (B, H, W) of attention over regions: the weight of a region is spread evenly over its box.
+
+    Args:
+        weights: (B, N) attention weights.
+        boxes: (B, N, 4) left, top, right, bottom in fractions of the image; an empty box keeps its weight out.
+        H, W: rows and columns of the maps.
+
+    >>> box_maps(torch.tensor([[1.0]]), torch.tensor([[[0.0, 0.0, 0.5, 1.0]]]), 1, 2).tolist()
+    [[[1.0, 0.0]]]
+    """
+    check_shape("box_maps", "boxes", boxes, (*weights.shape, 4), "(B, N, 4)")
+    boxes = boxes.to(weights)
+    sides = []
+    for low, high, cells in ((boxes[..., 1], boxes[..., 3], H), (boxes[..., 0], boxes[..., 2], W)):
+        edges = torch.linspace(0, 1, cells + 1, dtype=weights.dtype, device=weights.device)
+        inside = torch.minimum(high[..., None], edges[1:]) - torch.maximum(low[..., None], edges[:-1])
+        sides.append(inside.clamp_min(0))
+    areas = [side.sum(-1) for side in sides]
+    share = weights / (areas[0] * areas[1]).clamp_min(torch.finfo(weights.dtype).tiny)
+    maps = torch.einsum("bn,bnh,bnw->bhw", share.where(areas[0] * areas[1] > 0, 0), *sides)
+    total = maps.sum((-2, -1), keepdim=True)
+    return maps / total.where(total > 0, 1)
+
+
 def mass_inside(maps: Tensor, region: Tensor) -> Tensor:
     """Fraction of the attention that falls inside the region, (B,): `Σ map · region`.
 

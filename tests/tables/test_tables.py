@@ -82,3 +82,15 @@ def test_methods_of_integration_agree() -> None:
     assert values == pytest.approx([values[0]] * len(values), rel=1e-6)
     rough = measure_integration(1, 0.1)
     assert rough["2D-Num"]["value"] == pytest.approx(rough["chords (ours)"]["value"], rel=0.2)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_says_what_a_table_needs(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    section = page.partition(f"## {name}\n")[2].partition("\n## ")[0]
+    table = TABLES[name]
+    files = {*table.files, *(feature.made_from for feature in table.features)}
+    assert all(f"`{file.name}` | {file.source}" in section for file in files)
+    assert all(sentence in section for sentence in table.differs)
+    assert all(feature.command in section for feature in table.features)
+    assert all(row.name in section for row in table.rows) or table.kind == "measurement"

@@ -14,7 +14,7 @@ from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError
 from foveate.io import DataRoot
 from foveate.losses import LOSSES
-from foveate.metrics import AnswerAccuracy, AttentionMetrics, choose_answers
+from foveate.metrics import AnswerAccuracy, AttentionMetrics, box_maps, choose_answers
 from foveate.metrics.accuracy import Rule, question_keys
 from foveate.models import Answered, AnsweringModel
 from foveate.ops.density import Density
@@ -37,7 +37,8 @@ class VQAPrediction:
 
     Attributes:
         answers: the answer with the highest score, among the choices of the question if it has any.
-        maps: (B, H, W) attention maps on the grid `map_size`; None for features without a grid.
+        maps: (B, H, W) attention maps on the grid `map_size`, of regions spread over their boxes; None for
+            regions without boxes.
         density: of the attention, if it is continuous.
     """
 
@@ -189,9 +190,13 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         answered = self.run(model, batch)
         choices = [question.choices for question in batch.questions]
         answers = choose_answers(answered.scores.cpu(), self.answers, choices)
-        attended = answered.image[-1]
-        maps = None if attended.grid is None else attended.map(*self.settings.map_size)
-        return VQAPrediction(answers, maps, attended.density)
+        attended, images = answered.image[-1], batch.images
+        if isinstance(images, Tensor) or images.grid is not None:
+            return VQAPrediction(answers, attended.map(*self.settings.map_size), attended.density)
+        # Regions have no grid: attention is judged on their boxes, if these are known.
+        boxes = images.boxes if images.boxes is None or batch.index is None else images.boxes[batch.index]
+        maps = None if boxes is None else box_maps(attended.weights, boxes, *self.settings.map_size)
+        return VQAPrediction(answers, maps, None)
 
     def metrics(self) -> VQAMetrics:
         """Accuracy and attention."""
