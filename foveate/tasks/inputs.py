@@ -50,6 +50,8 @@ class Constraint:
         margin: by how much what is attended to must be more relevant.
         after: training steps before it starts. A model that has not learnt where to look learns nothing from the
             locations that it happens to attend to.
+        swaps: of CCS in matching: "sampled" swaps one word per caption (eq. 8), "all" compares every word with every
+            word of the batch that belongs to other images (eq. 7), which needs words that attend.
     """
 
     short: ClassVar[str] = "weight"
@@ -57,6 +59,7 @@ class Constraint:
     weight: float = 0.0
     margin: float = 0.2
     after: int = 0
+    swaps: Literal["sampled", "all"] = "sampled"
 
     def __post_init__(self) -> None:
         for name in ("weight", "margin", "after"):

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from foveate.data.vocabulary import SPECIAL
 from foveate.losses import choose_swaps, content_resourcing, content_swapping
@@ -77,6 +78,38 @@ def swapping(
         (_by_words if cross.queries_are_words else _by_locations)(cross, drawn, pair, found, margin)
         for cross in attention
     ]
+    return torch.stack(losses).sum()
+
+
+def swapping_all(attention: Sequence[CrossAttended], tokens: Tensor, owner: Tensor, margin: float) -> Tensor:
+    """CCS over all swaps: the context of every word must be more relevant to it than to any word of other images.
+
+    Σ_i Σ_p [Sim(q_p, a_i) − Sim(q_i, a_i) + γ₃]_+ over words i and words p of other images that no caption of the
+    image of i in the batch contains. It takes W² numbers for W words in the batch.
+
+    Args:
+        attention: cross attention of P pairs; the directions in which words attend count.
+        tokens: (P, T) token ids; special tokens are left out.
+        owner: (P,) the image of each caption.
+        margin: γ₃.
+
+    Reference: Chen et al. 2021, eq. 7.
+    """
+    by_words = [cross for cross in attention if cross.queries_are_words]
+    if not by_words:
+        raise ValueError("ccs: expected words that attend for swaps=all, got locations; use swaps=sampled")
+    rows, places = (tokens >= len(SPECIAL)).nonzero(as_tuple=True)
+    words, images = tokens[rows, places], owner[rows]
+    said = torch.zeros(int(owner.max()) + 1, int(tokens.max()) + 1, dtype=torch.bool, device=tokens.device)
+    said[images, words] = True
+    allowed = ~said[images][:, words]
+    losses = []
+    for cross in by_words:
+        queries = cross.queries.values[rows, places]
+        read = (cross.weights @ cross.keys.values)[rows, places]
+        own = cosine(queries, read)
+        similar = functional.normalize(read, dim=-1) @ functional.normalize(queries, dim=-1).mT
+        losses.append((similar - own[:, None] + margin).clamp_min(0).where(allowed, 0).sum())
     return torch.stack(losses).sum()
 
 

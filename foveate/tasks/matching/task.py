@@ -17,7 +17,7 @@ from foveate.metrics.grounding import Locations
 from foveate.models import Fragments, MatchingModel, Scorer
 from foveate.tasks.images import encoder_input
 from foveate.tasks.inputs import CaptionedTask
-from foveate.tasks.matching.constraints import resourcing, swapping
+from foveate.tasks.matching.constraints import resourcing, swapping, swapping_all
 from foveate.tasks.matching.data import CaptionPairs, MatchingBatch, MatchingExample, collate, drop_words
 from foveate.tasks.matching.predictor import MatchingPredictor
 from foveate.tasks.matching.report import DEMO, PAGE, PRESENTATION
@@ -124,6 +124,8 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
         if "ccr" in active:
             parts["ccr"] = resourcing(attention, scorer.aggregate, chosen["ccr"].margin)
         if "ccs" in active:
+            if chosen["ccs"].swaps == "all":
+                return parts | {"ccs": swapping_all(attention, batch.tokens, batch.owner, chosen["ccs"].margin)}
             encode, margin = partial(_states, model, batch.mask), chosen["ccs"].margin
             parts["ccs"] = swapping(attention, encode, batch.tokens, batch.owner, margin, original=original)
         return parts
