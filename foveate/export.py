@@ -6,6 +6,7 @@ For other runtimes `plain_program` replaces them by ordinary operations (`foveat
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,9 @@ def plain_program(
     >>> any("foveate" in str(node.target) for node in program.graph.nodes)
     False
     """
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        for kind in (DeprecationWarning, FutureWarning):  # torch uses what it has itself deprecated
+            warnings.simplefilter("ignore", kind)
         program = torch.export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
         plain: ExportedProgram = program.run_decompositions(dict(decompositions() if table is None else table))
     return plain
