@@ -64,8 +64,7 @@ def test_fields_of_a_run_can_be_changed(run: Path) -> None:
 
 def test_a_run_inside_the_package_loads_by_name(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.move(run, tmp_path / "runs" / "small")
-    (tmp_path / "train").mkdir()
-    monkeypatch.setattr("foveate.train.recipe.__file__", str(tmp_path / "train" / "directory.py"))
+    monkeypatch.setattr("foveate.train.recipe.EMBEDDED", tmp_path / "runs")
     assert isinstance(hub.load("small"), ToyPredictor)
     with pytest.raises(DataError, match=r"expected the directory of a run .* got 'smal'; .* embedded one: small"):
         hub.load("smal")
