@@ -41,7 +41,10 @@ def train(
         no_verify: skip the checksums of feature stores.
         allow_outside: read images outside the directory of the data, where its files name any path.
     """
-    made = override(adopt_start(lookup("recipe", recipe, RECIPES)(), changes), changes)
+    made = lookup("recipe", recipe, RECIPES)()
+    if any(change.startswith("start=") for change in changes):
+        made = adopt_start(made, changes)
+    made = override(made, changes)
     directory = out or Path("runs") / directory_name(recipe, changes)
     root = DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)
     history = train_recipe(made, directory, root=root, resume=resume, progress=not quiet)

@@ -45,6 +45,8 @@ def tokenize(text: str) -> tuple[str, ...]:
     >>> tokenize("The dogs' T-shirt isn't John's; it costs $3.50!")
     ('the', 'dogs', 't', 'shirt', 'is', "n't", 'john', "'s", 'it', 'costs', '3.50')
     """
+    if not isinstance(text, str):
+        raise TypeError(f"tokenize: expected a string, got {type(text).__name__}; pass one text")
     return tuple(map(sys.intern, _TOKEN.findall(plain_text(text))))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foveate.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNKNOWN, Vocabulary
+from foveate.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNKNOWN, Vocabulary, tokenize
 from foveate.errors import DataError
 
 SENTENCES = [["a", "dog", "runs"], ["a", "cat"], ["a", "dog"]]
@@ -86,3 +86,8 @@ def test_load_refuses_text_that_is_not_utf8(tmp_path):
 def test_minimum_count_is_checked():
     with pytest.raises(ValueError, match="expected min_count >= 1, got 0; 1 keeps every word"):
         Vocabulary.from_tokens([], min_count=0)
+
+
+def test_what_is_no_text_is_named():
+    with pytest.raises(TypeError, match="tokenize: expected a string, got int; pass one text"):
+        tokenize(3)
