@@ -263,6 +263,10 @@ def _open(path: Path) -> Iterator[Any]:
 def _read_notes(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     """The metadata of `save_tensors`; empty in files of other programs."""
     notes = _parse(path, metadata.get(NOTES, "{}"))
+    # A damaged name must not turn the file into one without a checksum.
+    renamed = NOTES not in metadata and any('"checksum"' in text for text in metadata.values())
+    if renamed or not set(notes) <= {"format", "state", "checksum"}:
+        raise DataError(f"load: expected the metadata of a run in {path}, got {[*metadata, *notes]!r:.80}; {ADVICE}")
     version = notes.get("format", 1)
     if type(version) is not int or not isinstance(notes.get("state", "{}"), str):
         raise DataError(f"load: expected the metadata of a run in {path}, got {notes!r:.80}; {ADVICE}")

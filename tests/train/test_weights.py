@@ -167,3 +167,14 @@ def test_a_checkpoint_of_another_model_changes_nothing(tmp_path: Path) -> None:
 def test_the_same_tensors_make_the_same_bytes(tmp_path: Path) -> None:
     files = {whole(tmp_path / f"{number}.safetensors") for number in range(8)}
     assert len(files) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged"), [(b"checksum", b"che#ksum"), (b"format", b"fgrmat"), (b"foveate", b"fovebte")]
+)
+def test_a_damaged_name_does_not_switch_the_checksum_off(name: bytes, damaged: bytes, tmp_path: Path) -> None:
+    save_tensors(tmp_path / "w.safetensors", {"a": torch.ones(3)})
+    raw = (tmp_path / "w.safetensors").read_bytes()
+    (tmp_path / "w.safetensors").write_bytes(raw.replace(name, damaged, 1))
+    with pytest.raises(DataError, match="expected the metadata of a run"):
+        load_tensors(tmp_path / "w.safetensors")
