@@ -71,6 +71,8 @@ element.addEventListener('click', event => {
     return;
   }
   note.textContent = '';
+  // The next sheet reuses these inputs, and with them what is checked.
+  sheet.querySelectorAll('input:checked').forEach(input => { input.checked = false; });
   trigger('select', { sent: { rater: sheet.dataset.rater, item: Number(sheet.dataset.item), answers } });
 });
 element.addEventListener('change', event => {

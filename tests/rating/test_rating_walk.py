@@ -68,8 +68,13 @@ def visit(browser, address: str, width: int, wrong: list[str]):
 def rate_image(page, number: int) -> None:
     """Answer everything with the keyboard and the mouse, as a person would."""
     page.get_by_text(f"Image {number} of 4").wait_for()
-    page.click("[data-send]")  # nothing is answered yet
-    page.get_by_text("Please answer every question").wait_for()
+    note = page.get_by_text("Please answer every question")
+    for _ in range(60):
+        page.click("[data-send]")  # nothing is answered yet
+        if note.is_visible():
+            break
+        page.wait_for_timeout(500)  # a slow machine may still be drawing the sheet
+    assert note.is_visible()
     for place in range(page.locator("fieldset").count()):
         page.locator("fieldset").nth(place).get_by_text(str(1 + (number + place) % 5), exact=True).click()
     page.click("[data-send]")
