@@ -172,7 +172,7 @@ def test_first_weights_are_the_tasks_own_unless_another_run_gives_them(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = []
-    monkeypatch.setattr(Toy, "initialise", lambda self, model: called.append(model))
+    monkeypatch.setattr(Toy, "initialise", lambda self, model, root: called.append(model))
     run(changed(recipe, steps=1), tmp_path / "a")
     assert len(called) == 1
     run(replace(changed(recipe, steps=1), start=str(tmp_path / "a")), tmp_path / "b")
@@ -255,7 +255,7 @@ def test_a_step_equals_a_slow_one(recipe: Recipe, tmp_path: Path) -> None:
     from foveate.train.loop import _first_model
 
     task = Toy(recipe.settings, 3)
-    model, _ = _first_model(task, recipe.training.seed, None)
+    model, _ = _first_model(task, recipe.training.seed, None, None)
     examples = task.examples("train", None)
     loss = task.loss(model, task.collate([examples[n] for n in range(8)]), 0)
     mean = loss.total / loss.count
