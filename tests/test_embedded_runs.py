@@ -112,6 +112,15 @@ def test_photos_search_finds_the_photograph_that_a_sentence_describes() -> None:
     assert scores.argmax(0).tolist() == [0, 1]
 
 
+def test_scenes_search_finds_the_image_that_a_caption_describes() -> None:
+    run, data = fv.load("scenes-search"), scenes(split="test", count=40)
+    images = run.embed_image([image.pixels() for image in data.images]).values
+    texts = run.embed_text([data.captions_of(image.id)[0].text for image in data.images]).values
+    assert images.shape[1] == texts.shape[1] == 1  # one vector each, for an index
+    best = (images[:, 0] @ texts[:, 0].T).topk(5, 0).indices
+    assert (best == torch.arange(len(data))).any(0).double().mean() > 0.6
+
+
 @pytest.mark.parametrize("name", PHOTOS)
 def test_runs_for_photographs_say_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)

@@ -20,7 +20,7 @@ from foveate.train.recipe import run_directory
 from foveate.train.records import FAMILIARITY
 from foveate.train.weights import load_tensors, save_tensors
 
-RUNS = ("scenes-vqa", "scenes-captioning", "scenes-matching")
+RUNS = ("scenes-vqa", "scenes-captioning", "scenes-matching", "scenes-search")
 
 
 def test_the_distance_is_that_from_the_main_directions() -> None:
