@@ -75,10 +75,10 @@ def captioning_lstm_flickr8k_joined() -> Recipe:
     settings = replace(
         base.settings,
         images=Stored("efficientnet-lite012.h5"),
-        model=LSTMCaptionerSettings(hidden=384, score_dim=128, dropout=0.4),
+        word_dim=192,
         label_smoothing=0.1,
     )
-    training = replace(base.training, epochs=4, batch_size=32, average=0.995, evaluate_every=4)
+    training = replace(base.training, average=0.995, evaluate_every=base.training.epochs)
     about = "captioner on joined features, label smoothing, averaged weights"
     return replace(base, name="captioning-lstm-flickr8k-joined", settings=settings, training=training, about=about)
 
