@@ -19,12 +19,14 @@ from foveate.report import ReportRun, short_table, write_report
 from foveate.tasks import TASKS
 from foveate.tasks.presentation import Demo
 from foveate.train import Cosine, Recipe, Training, from_config, read_run, train_recipe
+from foveate.train.comparison import CURVE_POINTS
 from foveate.train.recipe import run_directory
 from foveate.train.records import CONFIG, History
 
 STEPS, QUICK_STEPS, QUICK_IMAGES = 200, 30, 240
 RATE = 0.5  # of the learning rate that the run was trained with
 FOREVER = 10**6
+CURVE_STEPS = 6  # at least, between the points of a curve
 COMPARE = "train longer: the same mechanisms, three seeds, whole epochs"
 
 
@@ -101,7 +103,7 @@ def _fine_tune(start: str, mechanism: str, directory: Path, steps: int, images: 
 
 
 def _shortened(training: Training, steps: int) -> Training:
-    """This many steps at half the learning rate, evaluated at the end only."""
+    """This many steps at half the learning rate, evaluated on all of val at the end only."""
     optimiser = replace(training.optimiser, lr=RATE * training.optimiser.lr)
     return replace(
         training,
@@ -110,6 +112,7 @@ def _shortened(training: Training, steps: int) -> Training:
         steps=steps,
         epochs=FOREVER,
         evaluate_every=FOREVER,
+        curve_points=min(CURVE_POINTS, max(1, steps // CURVE_STEPS)),
         patience=None,
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foveate.plot.canvas import INK, PAPER, SMALL, USUAL
 from foveate.plot.lines import COLOURS, DASHES
 from foveate.report.measures import measure_of
 from foveate.report.runs import ReportRun
+from foveate.train.records import CURVE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 def draw_curves(runs: Sequence[ReportRun]) -> Figure | None:
     """Training loss and validation objective over the steps, one line per seed.
 
-    Runs without a log have no line on the left; returns None if no run has one.
+    The line on the right joins the small evaluations of a run, and circles are its evaluations on all of val; without
+    small ones it joins the circles. Runs without a log have no line on the left; returns None if no run has one.
     """
     if not any(log for run in runs for log in run.logs):
         return None
@@ -33,16 +35,39 @@ def draw_curves(runs: Sequence[ReportRun]) -> Figure | None:
         style = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[dash], "linewidth": 1.5}
         for seed, (log, history) in enumerate(zip(run.logs, run.histories, strict=True)):
             label = {"label": run.name} if seed == 0 else {}
-            lines = [line for line in log if line["event"] == "train" and line["loss"] is not None]
-            left.plot([line["step"] for line in lines], [line["loss"] for line in lines], **style)
-            points = [(e.step, measure.factor * e.metrics[objective]) for e in history.evaluations]
-            right.plot(*zip(*points, strict=True), marker="o", markersize=4, **style, **label)
+            left.plot(*_points(log, "train", "loss"), **style)
+            small = _points(log, CURVE, objective, measure.factor)
+            whole = _series((e.step, measure.factor * e.metrics[objective]) for e in history.evaluations)
+            if small[0]:
+                right.plot(*small, marker=".", markersize=4, **style, **label)
+                right.plot(*whole, "o", markersize=5, markerfacecolor=PAPER, color=style["color"])
+            else:
+                right.plot(*whole, marker="o", markersize=4, **style, **label)
     _style(left, "training loss", "")
     _style(right, f"{measure.label} on val", measure.unit)
     figure.legend(
         *right.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=SMALL, frameon=False
     )
     return figure
+
+
+def small_examples(runs: Sequence[ReportRun]) -> int:
+    """The largest number of examples that a small evaluation of the runs used; 0 if there was none."""
+    lines = (line for run in runs for log in run.logs for line in log)
+    return max((line["examples"] for line in lines if line["event"] == CURVE), default=0)
+
+
+def _points(
+    log: Sequence[Mapping[str, Any]], event: str, name: str, factor: float = 1.0
+) -> tuple[list[float], list[float]]:
+    """Steps and numbers of the lines of a log in which the number is known."""
+    lines = (line for line in log if line["event"] == event and line.get(name) is not None)
+    return _series((line["step"], factor * line[name]) for line in lines)
+
+
+def _series(points: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    listed = list(points)
+    return [step for step, _ in listed], [value for _, value in listed]
 
 
 def _style(axes: Axes, title: str, unit: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from tqdm import tqdm
 
@@ -13,13 +14,16 @@ from foveate import hub
 from foveate.errors import DataError
 from foveate.io import DataRoot, atomic_write
 from foveate.report.comparisons import compare_runs
-from foveate.report.curves import draw_curves
+from foveate.report.curves import draw_curves, small_examples
+from foveate.report.failures import choose_failures, failure_rule
 from foveate.report.measures import STEP_TIME, measure_of, split_baselines
 from foveate.report.page import html_cell, html_commands, html_figure, html_page, html_table, html_text
 from foveate.report.runs import ReportRun
 from foveate.report.short_table import headlines
+from foveate.tasks.presentation import DrawnExample
 
 REPORT = "report.html"
+SMALL_CURVES = "Lines: evaluations during training on the first {} examples of val. Circles: evaluations on all of val."
 
 
 def write_report(
@@ -49,6 +53,8 @@ def write_report(
         commands: what to do next, as pairs of purpose and command; shown before the commands of the task.
         progress: show a progress bar while examples are drawn.
 
+    Failures are drawn after the examples, as many, chosen by the evaluations of the runs on val.
+
     Returns:
         the file. Raises DataError for no runs, for runs of several tasks and for a run that was never evaluated.
     """
@@ -60,7 +66,10 @@ def write_report(
     curves = draw_curves(runs)
     if curves is not None:
         parts += [html_text("h2", "Curves"), html_figure(curves, "loss and validation over the steps of every run")]
+        small = small_examples(runs)
+        parts += [html_text("p", SMALL_CURVES.format(small), "soft")] if small else []
     parts += _examples(runs, data, split, examples, progress)
+    parts += _failures(runs, data, examples, progress)
     parts += [html_text("h2", "What to do next"), html_commands([*commands, *_commands(runs)])]
     path = Path(directory) / REPORT
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,13 +143,33 @@ def _best(values: Sequence[Sequence[float]], better: str | None) -> float | None
 
 def _examples(runs: Sequence[ReportRun], data: DataRoot, split: str, count: int, progress: bool) -> Iterator[str]:
     shown, task = runs[0].shown, runs[0].opened[1]
-    if shown.draw is None or count == 0:
+    draw = shown.draw
+    if draw is None or count == 0:
         return
     yield html_text("h2", shown.title)
     yield html_text("p", shown.about, "soft")
-    predictors = {run.name: hub.load(run.directories[0]) for run in runs}
+    yield from _drawn(lambda: draw(_predictors(runs), task.examples(split, data), count), progress)
+
+
+def _failures(runs: Sequence[ReportRun], data: DataRoot, count: int, progress: bool) -> Iterator[str]:
+    """The examples of val that the runs do worst on; nothing if their values are not known."""
+    shown, task = runs[0].shown, runs[0].opened[1]
+    draw = shown.draw_failures
+    ids = choose_failures(runs, count)
+    if draw is None or not ids:
+        return
+    yield html_text("h2", "Failures")
+    yield html_text("p", failure_rule(shown), "soft")
+    yield from _drawn(lambda: draw(_predictors(runs), task.examples("val", data), ids), progress)
+
+
+def _predictors(runs: Sequence[ReportRun]) -> dict[str, Any]:
+    return {run.name: hub.load(run.directories[0]) for run in runs}
+
+
+def _drawn(draw: Callable[[], Iterable[DrawnExample]], progress: bool) -> Iterator[str]:
     try:
-        drawn = shown.draw(predictors, task.examples(split, data), count)
+        drawn = draw()
         for example in tqdm(drawn, desc="report", unit=" examples", disable=None if progress else True):
             yield html_text("h3", example.title) + html_text("p", example.below, "soft")
             yield html_figure(example.figure, example.alt)

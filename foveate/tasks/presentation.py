@@ -102,6 +102,10 @@ class Presentation:
         subsets: labels of the subsets of examples for which metrics are reported, by name.
         title, about: heading and introduction of the section with examples.
         draw: `draw(predictors, examples, count)` draws `count` examples of a split for all predictors, by their names.
+        failures: metrics of single examples that choose the failures of a report: the examples with the worst mean of
+            the first one over all runs; of equal ones, those with the worst of the next.
+        draw_failures: `draw_failures(predictors, examples, ids)` draws the examples with these ids, which are the keys
+            of the first metric of `failures`, like `draw`; None if failures are not drawn.
         rate: `rate(predictor, data, image)` is what people rate of a run on an image of a dataset; None if there is
             nothing to rate.
         rated_kind: what the text is called that a run writes about an image.
@@ -114,6 +118,8 @@ class Presentation:
     title: str = "Examples"
     about: str = ""
     draw: Callable[[Mapping[str, Any], Any, int], Iterator[DrawnExample]] | None = None
+    failures: Sequence[str] = ()
+    draw_failures: Callable[[Mapping[str, Any], Any, Sequence[str]], Iterator[DrawnExample]] | None = None
     rate: Callable[[Any, Dataset, ImageRecord], Rated | None] | None = None
     rated_kind: str = "text"
     commands: Callable[[str], Sequence[tuple[str, str]]] = lambda run: ()

@@ -17,6 +17,7 @@ from foveate.train.recipe import Recipe, train_recipe
 from foveate.train.records import LOG, read_log
 
 SCRATCH = "from scratch"
+CURVE_POINTS = 8  # small evaluations of every training, for the curves of the report
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,9 @@ def to_json(recipe: str, results: dict[str, list[Result]]) -> dict[str, Any]:
 
 
 def _with(base: Recipe, mechanism: str, seed: int) -> Recipe:
-    return override(base, [f"settings.mechanism={mechanism}", f"training.seed={seed}"])
+    return override(
+        base, [f"settings.mechanism={mechanism}", f"training.seed={seed}", f"training.curve_points={CURVE_POINTS}"]
+    )
 
 
 def _seconds_per_step(one: Planned) -> float:

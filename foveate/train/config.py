@@ -135,6 +135,9 @@ class Training:
             weights; 0.99 averages over about a hundred steps. None keeps the weights themselves.
         patience: stop after this many evaluations without a better objective; None never stops early.
         evaluate_every: epochs between evaluations; the end is always evaluated.
+        curve_points: small evaluations in between, evenly spaced over all steps, that are only written to the log for
+            the curves of a report; which weights are kept and when training stops do not depend on them.
+        curve_examples: the number of examples of val, the first ones, that they use.
         save_every: seconds between checkpoints; one is also written at the end of every epoch.
         seed: of everything random: initial weights, order of the examples, dropout.
         workers: processes that read examples; 0 reads them in the training process.
@@ -156,6 +159,8 @@ class Training:
     average: float | None = None
     patience: int | None = None
     evaluate_every: int = 1
+    curve_points: int = 0
+    curve_examples: int = 64
     save_every: float = 300.0
     seed: int = 0
     workers: int = 0
@@ -163,7 +168,7 @@ class Training:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulate", "evaluate_every"):
+        for name in ("epochs", "batch_size", "accumulate", "evaluate_every", "curve_examples"):
             check_number("Training", name, getattr(self, name), least=1, advice="use at least one")
         for name in ("steps", "patience"):
             if getattr(self, name) is not None:
@@ -173,7 +178,7 @@ class Training:
         if self.average is not None and not 0 < self.average < 1:
             raise ValueError(f"Training: expected average between 0 and 1, got {self.average:g}; try 0.99, or none")
         check_number("Training", "lr", self.optimiser.lr, above=0, advice="try 1e-4")
-        for name in ("seed", "workers", "save_every"):
+        for name in ("seed", "workers", "save_every", "curve_points"):
             check_number("Training", name, getattr(self, name), least=0, advice="use zero or more")
 
 

@@ -63,12 +63,14 @@ def collect(
     workers: int = 0,
     accelerator: Accelerator | None = None,
     progress: bool = False,
+    limit: int | None = None,
 ) -> Metrics[Any, Any]:
-    """The metrics of a task after all examples, on every process; arguments as in `evaluate`."""
+    """The metrics of a task after all examples, or the first `limit`, on every process; arguments as in `evaluate`."""
     accelerator = accelerator or make_accelerator()
     if len(examples) == 0:
         raise DataError("evaluate: expected at least one example, got none; check the split")
-    numbers = evaluation_batches(len(examples), batch_size, accelerator.num_processes, accelerator.process_index)
+    count = len(examples) if limit is None else min(limit, len(examples))
+    numbers = evaluation_batches(count, batch_size, accelerator.num_processes, accelerator.process_index)
     metrics, training = task.metrics(), model.training
     broadcast_buffers(model.to(accelerator.device))
     seed_everything("evaluate")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from foveate.errors import DataError, FoveateError, NotANumber
 from foveate.io import DataRoot
-from foveate.tasks import AnyTask, Examples, Loss
+from foveate.tasks import AnyTask, Examples, Loss, Metrics
 from foveate.train.averaging import WeightAverage
 from foveate.train.batches import Plan, move, read_batches, seed_everything
 from foveate.train.config import Training, build_optimiser, scale_and_clip, set_rate
@@ -30,7 +30,18 @@ from foveate.train.processes import (
     make_accelerator,
     sum_over_processes,
 )
-from foveate.train.records import CONFIG, LOG, VOCABULARY, Evaluation, History, RunLog, lock, note_environment, open_run
+from foveate.train.records import (
+    CONFIG,
+    CURVE,
+    LOG,
+    VOCABULARY,
+    Evaluation,
+    History,
+    RunLog,
+    lock,
+    note_environment,
+    open_run,
+)
 from foveate.train.weights import (
     CHECKPOINT,
     WEIGHTS,
@@ -218,6 +229,9 @@ class _Trainer:
             done = self._take_step(stop)
             self.step += 1
             self._record(done)
+            if self._curve_due():  # before the checkpoint, so that a resumed log has every point once
+                with self.tally.paused():
+                    self._add_to_curve()
             if done.stop or done.save or self._at_epoch_end() or self.step == self.total:
                 with self.tally.paused():
                     self._save()
@@ -289,32 +303,54 @@ class _Trainer:
         whole = self._at_epoch_end() and round(self.epoch) % self.training.evaluate_every == 0
         return whole or self.step == self.total
 
+    def _curve_due(self) -> bool:
+        points = self.training.curve_points
+        return self.step * points // self.total > (self.step - 1) * points // self.total
+
     def _at_epoch_end(self) -> bool:
         return self.step % self.plan.steps_per_epoch == 0
 
     def _is_patience_over(self) -> bool:
         return self.training.patience is not None and self.history.waited >= self.training.patience
 
-    def _evaluate(self) -> None:
+    @contextmanager
+    def _evaluated_weights(self) -> Iterator[None]:
+        """The weights that are evaluated and kept: the average, if there is one."""
         try:
             with nullcontext() if self.average is None else self.average.applied():
-                self._evaluate_weights()
+                yield
         except NotANumber as error:
             raise Diverged(
                 f"train: expected finite weights, got NaN in the evaluation after step {self.step} ({error}); "
                 f"{self._kept()}: lower lr or set clip"
             ) from None
 
-    def _evaluate_weights(self) -> None:
-        merged = collect(
+    def _collect(self, limit: int | None = None) -> Metrics[Any, Any]:
+        return collect(
             self.task,
             self.model,
             self.val,
             batch_size=self.training.batch_size,
             workers=self.training.workers,
             accelerator=self.accelerator,
-            progress=self.log is not None and self.log.verbose,
+            progress=self.log is not None and self.log.verbose and limit is None,
+            limit=limit,
         )
+
+    def _add_to_curve(self) -> None:
+        """Evaluate on a few examples, for the log alone."""
+        count = min(self.training.curve_examples, len(self.val))
+        with self._evaluated_weights():
+            metrics = self._collect(count).compute()
+        if self.log is not None:
+            self.log.write(CURVE, self.step, {"epoch": self.epoch, "examples": count, **metrics})
+
+    def _evaluate(self) -> None:
+        with self._evaluated_weights():
+            self._evaluate_weights()
+
+    def _evaluate_weights(self) -> None:
+        merged = self._collect()
         metrics = merged.compute()
         self.history = self.history.after(Evaluation(self.step, self.epoch, metrics))
         if self.log is None:

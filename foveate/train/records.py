@@ -25,11 +25,10 @@ from foveate.registry import optional
 SOURCE = "it is part of a run that foveate train writes"
 CONFIG, VOCABULARY, ENVIRONMENT, LOG = "config.json", "vocabulary.json", "environment.json", "log.jsonl"
 METRICS, FAMILIARITY = "metrics.json", "familiarity.safetensors"
+CURVE = "curve"  # the event of small evaluations in the log
 # A run may be extended, or read its data in another way, without becoming another run.
-CHANGEABLE = frozenset(
-    f"config.json.{name}"
-    for name in ("about", *(f"training.{name}" for name in ("epochs", "steps", "patience", "save_every", "workers")))
-)
+EXTENDED = ("epochs", "steps", "patience", "save_every", "workers", "curve_points", "curve_examples")
+CHANGEABLE = frozenset(f"config.json.{name}" for name in ("about", *(f"training.{name}" for name in EXTENDED)))
 PACKAGES = ("foveate", "torch", "accelerate", "safetensors", "numpy")
 
 
@@ -113,7 +112,7 @@ class RunLog:
         tensorboard: write TensorBoard events too, beside the log.
         progress: show a progress bar on a terminal, and the results of evaluations.
 
-    Each line is a JSON object with "step", "event" ("train", "evaluate") and its numbers; "time" is seconds
+    Each line is a JSON object with "step", "event" ("train", "evaluate", "curve") and its numbers; "time" is seconds
     since the epoch.
     """
 
@@ -254,12 +253,13 @@ def check_same(path: str, old: Any, new: Any) -> None:
     """
     if path in CHANGEABLE or old == new:
         return
-    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
-        for key in old:
-            check_same(f"{path}.{key}", old[key], new[key])
-        return
     if isinstance(old, dict) and isinstance(new, dict):
-        names = ", ".join(sorted(old.keys() ^ new.keys()))
+        # A run of an older version lacks younger fields, which matter only if they change the result.
+        names = ", ".join(sorted(key for key in old.keys() ^ new.keys() if f"{path}.{key}" not in CHANGEABLE))
+        if not names:
+            for key in (key for key in old if key in new):
+                check_same(f"{path}.{key}", old[key], new[key])
+            return
         raise DataError(
             f"resume: expected the same fields in {path}, got a difference in {names}; choose another --out"
         )

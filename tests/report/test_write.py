@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -114,6 +115,18 @@ def test_curves_have_a_line_a_seed(runs):
     assert [len(left.get_lines()), len(right.get_lines())] == [3, 3]
     assert list(right.get_lines()[2].get_ydata()) == [40, 80]
     assert [text.get_text() for text in left.figure.legends[0].get_texts()] == ["softmax", "tvmax <&>"]
+
+
+def test_small_evaluations_make_the_line_and_whole_ones_circles(make_run, tmp_path):
+    directory = make_run("a", accuracy=0.8)
+    with (directory / "log.jsonl").open("a") as log:
+        for step, value in ((5, 0.1), (10, None), (20, 0.7)):
+            log.write(json.dumps({"step": step, "event": "curve", "examples": 9, "accuracy": value}) + "\n")
+    runs = [ReportRun("softmax", (directory,))]
+    line, circles = draw_curves(runs).axes[1].get_lines()
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([5, 20], [10, 70])
+    assert (list(circles.get_xdata()), circles.get_linestyle()) == ([10, 20], "None")
+    assert "on the first 9 examples of val" in write_report(tmp_path, "t", runs, examples=0).read_text(encoding="utf-8")
 
 
 def test_errors_say_what_to_do(make_run, tmp_path):

@@ -404,3 +404,35 @@ def test_precision_on_the_cpu_is_the_models_own(recipe: Recipe, tmp_path: Path) 
     for precision in ("fp32", "bf16"):
         run(changed(recipe, settings={"dtype": "float32"}, steps=2, precision=precision), tmp_path / precision)
     assert_same(tmp_path / "fp32", tmp_path / "bf16")
+
+
+def test_small_evaluations_are_logged_and_change_nothing_else(recipe: Recipe, tmp_path: Path) -> None:
+    recipe = changed(recipe, settings={"norm": True}, average=0.9)
+    run(recipe, tmp_path / "without")
+    run(changed(recipe, curve_points=5, curve_examples=7), tmp_path / "with")
+    assert_same(tmp_path / "without", tmp_path / "with")
+    lines = [line for line in read_log(tmp_path / "with" / "log.jsonl") if line["event"] == "curve"]
+    assert [line["step"] for line in lines] == [11, 21, 32, 42, 52]
+    assert {line["examples"] for line in lines} == {7}
+    assert all(round(7 * line["accuracy"], 6) in range(8) for line in lines)
+
+
+@pytest.mark.parametrize("stop", [11, 12, 32])
+def test_a_resumed_training_has_every_point_of_the_curve_once(recipe: Recipe, stop: int, tmp_path: Path) -> None:
+    recipe = changed(recipe, curve_points=5, curve_examples=7)
+    run(recipe, tmp_path / "whole")
+    _interrupt(recipe, tmp_path / "cut", stop)
+    run(recipe, tmp_path / "cut", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+    both = [read_log(tmp_path / name / "log.jsonl") for name in ("whole", "cut")]
+    whole, cut = ([(x["step"], x["accuracy"]) for x in log if x["event"] == "curve"] for log in both)
+    assert whole == cut
+
+
+def test_a_run_without_the_fields_of_the_curve_goes_on_with_them(recipe: Recipe, tmp_path: Path) -> None:
+    run(changed(recipe, steps=5), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["training"]["curve_points"], config["training"]["curve_examples"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    run(changed(recipe, steps=10, curve_points=2), tmp_path, resume=True)
+    assert [x["step"] for x in read_log(tmp_path / "log.jsonl") if x["event"] == "curve"] == [10]

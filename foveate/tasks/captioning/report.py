@@ -25,10 +25,23 @@ def draw_captions(
         examples: of the split.
         count: number of images.
     """
+    yield from _draw_images(predictors, examples.data, captioned_images(examples.data)[:count])
+
+
+def draw_chosen_captions(
+    predictors: Mapping[str, CaptionPredictor], examples: CaptionExamples, ids: Sequence[str]
+) -> Iterator[DrawnExample]:
+    """Draw the images with these ids, as `draw_captions` does."""
+    known = {str(image.id): image for image in captioned_images(examples.data)}
+    yield from _draw_images(predictors, examples.data, [known[key] for key in ids if key in known])
+
+
+def _draw_images(
+    predictors: Mapping[str, CaptionPredictor], data: Dataset, images: Sequence[ImageRecord]
+) -> Iterator[DrawnExample]:
     from foveate.plot import strip
 
-    data = examples.data
-    for image in captioned_images(data)[:count]:
+    for image in images:
         humans = "; ".join(caption.text for caption in data.captions_of(image.id)[:2])
         for name, predictor in predictors.items():
             found = predictor.caption(image.pixels())
@@ -76,6 +89,8 @@ PRESENTATION = Presentation(
     about="The captions that each run writes for the same images, the first of the split, and where it looked for "
     "every word.",
     draw=draw_captions,
+    failures=("cider-d", "rouge-l"),
+    draw_failures=draw_chosen_captions,
     rate=rate_caption,
     rated_kind="caption",
     commands=_commands,

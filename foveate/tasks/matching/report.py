@@ -11,7 +11,7 @@ from foveate.tasks.images import captioned_images
 from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, Rated, fraction
 
 if TYPE_CHECKING:
-    from foveate.data.samples import Dataset, ImageRecord
+    from foveate.data.samples import Caption, Dataset, ImageRecord
     from foveate.tasks.matching.data import CaptionPairs
     from foveate.tasks.matching.predictor import MatchingPredictor
 
@@ -25,11 +25,27 @@ def draw_words(
 
     The arguments are those of `Presentation.draw`.
     """
+    data = examples.data
+    first = [data.captions_of(image.id)[0] for image in captioned_images(data)[:count]]
+    yield from _draw_captions(predictors, data, first)
+
+
+def draw_chosen_words(
+    predictors: Mapping[str, MatchingPredictor], examples: CaptionPairs, ids: Sequence[str]
+) -> Iterator[DrawnExample]:
+    """Draw the captions with these ids, as `draw_words` does."""
+    data = examples.data
+    known = {str(caption.id): caption for image in captioned_images(data) for caption in data.captions_of(image.id)}
+    yield from _draw_captions(predictors, data, [known[key] for key in ids if key in known])
+
+
+def _draw_captions(
+    predictors: Mapping[str, MatchingPredictor], data: Dataset, captions: Sequence[Caption]
+) -> Iterator[DrawnExample]:
     from foveate.plot import strip
 
-    data = examples.data
-    for image in captioned_images(data)[:count]:
-        text = data.captions_of(image.id)[0].text
+    for caption in captions:
+        image, text = data.image(caption), caption.text
         for name, predictor in predictors.items():
             if not isinstance(predictor.model.scorer, Scorer):
                 continue
@@ -85,6 +101,8 @@ PRESENTATION = Presentation(
     title="Where words look",
     about="The first caption of the same images, the first of the split, and where each of its words looks.",
     draw=draw_words,
+    failures=("t2i_r1", "t2i_r5", "t2i_r10", "attention_f1"),
+    draw_failures=draw_chosen_words,
     rate=rate_words,
     commands=_commands,
 )

@@ -31,10 +31,23 @@ def draw_answers(
         examples: of the split to ask about.
         count: number of questions.
     """
+    yield from _draw_questions(predictors, examples.data, choose_questions(examples.data, count))
+
+
+def draw_chosen_answers(
+    predictors: Mapping[str, VQAPredictor], examples: QuestionExamples, ids: Sequence[str]
+) -> Iterator[DrawnExample]:
+    """Draw the questions with these ids, as `draw_answers` does."""
+    known = {str(question.id): question for question in examples.data.questions}
+    yield from _draw_questions(predictors, examples.data, [known[key] for key in ids if key in known])
+
+
+def _draw_questions(
+    predictors: Mapping[str, VQAPredictor], data: Dataset, questions: Sequence[Question]
+) -> Iterator[DrawnExample]:
     from foveate.plot import compare
 
-    data = examples.data
-    for question in choose_questions(data, count):
+    for question in questions:
         pixels = data.image(question).pixels()
         maps = {}
         for name, predictor in predictors.items():
@@ -140,6 +153,8 @@ PRESENTATION = Presentation(
     "are the answer and its score; below it the fraction of the image that receives any attention (area), the number "
     "of components (K) and the Jensen-Shannon divergence from the truth in bits (JS, lower is better).",
     draw=draw_answers,
+    failures=("accuracy", "js"),
+    draw_failures=draw_chosen_answers,
     rate=rate_answer,
     rated_kind="answer",
     commands=_commands,
