@@ -54,24 +54,34 @@ def sdpa_weights(
     """
     Q, N = query.shape[-2], key.shape[-2]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    index = torch.arange(Q, device=query.device) if rows is None else rows.to(query.device)
-    query = (query if rows is None else query.index_select(-2, index)) * scale
-    scores = _grouped_product(query, key) if enable_gqa else query @ key.transpose(-1, -2)
+    if rows is not None and Q == len(rows) == 1:
+        rows = None  # a step of cached generation
+    rows = None if rows is None else rows.to(query.device)
+    query = (query if rows is None else query.index_select(-2, rows)) * scale
+    scores = _grouped_product(query, key) if enable_gqa else _product(query, key)
     if is_causal:
+        index = torch.arange(Q, device=query.device) if rows is None else rows
         scores = scores.masked_fill(torch.arange(N, device=query.device) > index[:, None], -torch.inf)
     if attn_mask is not None:
-        mask = attn_mask if rows is None or attn_mask.shape[-2] == 1 else attn_mask.index_select(-2, index)
+        mask = attn_mask if rows is None or attn_mask.shape[-2] == 1 else attn_mask.index_select(-2, rows)
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     weights = torch.softmax(scores, -1)
     # A row without any key is NaN, 0 / 0; only a mask can make one.
-    return weights if attn_mask is None else weights.masked_fill((scores == -torch.inf).all(-1, keepdim=True), 0)
+    return weights if attn_mask is None else weights.masked_fill(scores.amax(-1, keepdim=True) == -torch.inf, 0)
+
+
+def _product(query: Tensor, key: Tensor) -> Tensor:
+    """The scores of queries for keys; one query is a matrix by a vector, which reads the keys faster in their order."""
+    if query.shape[-2] == 1:
+        return (key @ query.transpose(-1, -2)).transpose(-1, -2)
+    return query @ key.transpose(-1, -2)
 
 
 def _grouped_product(query: Tensor, key: Tensor) -> Tensor:
     """Scores of M query heads that share fewer key heads, without repeating the keys."""
     groups = query.shape[-3] // key.shape[-3]
     packed = query.unflatten(-3, (key.shape[-3], groups)).flatten(-3, -2)
-    scores: Tensor = (packed @ key.transpose(-1, -2)).unflatten(-2, (groups, query.shape[-2])).flatten(-4, -3)
+    scores: Tensor = _product(packed, key).unflatten(-2, (groups, query.shape[-2])).flatten(-4, -3)
     return scores
 
 

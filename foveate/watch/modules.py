@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 from torch import nn
@@ -20,8 +21,13 @@ def attends(module: nn.Module) -> bool:
     >>> attends(nn.MultiheadAttention(4, 1)), attends(nn.Linear(4, 4))
     (True, False)
     """
-    kind = type(module).__name__.lower()
-    return any(part in kind for part in ATTENTION) and not kind.endswith(NOT_ATTENTION)
+    return _named_after_attention(type(module))
+
+
+@functools.cache
+def _named_after_attention(kind: type) -> bool:
+    name = kind.__name__.lower()
+    return any(part in name for part in ATTENTION) and not name.endswith(NOT_ATTENTION)
 
 
 def is_changed(module: nn.Module) -> bool:

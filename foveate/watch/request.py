@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -30,14 +30,21 @@ class Request:
     dtype: torch.dtype | None
     device: torch.device | str | None
     grad: bool
+    _rows: dict[int, Tensor] = field(default_factory=dict)
 
     def rows(self, Q: int) -> Tensor | None:
         """Indices of the rows to keep of a call with Q queries; None for all."""
         if self.queries is None:
             return None
+        if Q not in self._rows:
+            self._rows[Q] = self._find_rows(Q)
+        return self._rows[Q]
+
+    def _find_rows(self, Q: int) -> Tensor:
         every = range(Q)
         if isinstance(self.queries, slice):
             return torch.tensor(every[self.queries], dtype=torch.long)
+        assert self.queries is not None
         wanted = [self.queries] if isinstance(self.queries, int) else list(self.queries)
         return torch.tensor([q % Q for q in wanted if -Q <= q < Q], dtype=torch.long)
 
@@ -53,6 +60,36 @@ def take_columns(weights: Tensor, columns: Tensor) -> Tensor:
         return weights.index_select(-1, columns)
     index = columns.clamp(min=0)[:, None, None].expand(*weights.shape[:-1], columns.shape[-1])
     return weights.gather(-1, index).masked_fill((columns < 0)[:, None, None], 0)
+
+
+@dataclass
+class ColumnTaker:
+    """`take_columns`, as a view where the columns follow one another, as those of one image do.
+
+    Whether they do is found once for each tensor of positions: a call of generation takes the columns of the call before.
+
+    >>> ColumnTaker()(torch.tensor([[[[0.1, 0.2, 0.7]]]]), torch.tensor([[1, 2]])).tolist()
+    [[[[0.20000000298023224, 0.699999988079071]]]]
+    """
+
+    # The tensors are kept, so that their ids stay theirs.
+    found: dict[int, tuple[Tensor, int | None]] = field(default_factory=dict)
+
+    def __call__(self, weights: Tensor, columns: Tensor) -> Tensor:
+        """The columns (N,) or (B, N) of weights (B, M, Q, N')."""
+        if id(columns) not in self.found:
+            self.found[id(columns)] = columns, _first_of_run(columns)
+        first = self.found[id(columns)][1]
+        return take_columns(weights, columns) if first is None else weights.narrow(-1, first, columns.shape[-1])
+
+
+def _first_of_run(columns: Tensor) -> int | None:
+    """The first of positions that follow one another, the same for every example; None when they do not."""
+    if not columns.numel():
+        return None
+    first = int(columns.flatten()[0])
+    run = torch.arange(first, first + columns.shape[-1], device=columns.device)
+    return first if first >= 0 and bool((columns == run).all()) else None
 
 
 def module_filter(layers: Layers) -> Callable[[str], bool]:

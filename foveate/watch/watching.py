@@ -6,7 +6,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,10 @@ from torch.overrides import TorchFunctionMode
 from foveate.attention import Attended
 from foveate.attention.attended import joint_mask
 from foveate.watch.calls import multihead_weights, project, sdpa_weights, unpack_groups, weigh, with_heads
+from foveate.watch.listening import Listening, held_attention
 from foveate.watch.modules import FUSED, attending_inside, attends, compiled_modules, is_changed, is_over_tokens
 from foveate.watch.record import Record, Records
-from foveate.watch.request import Keep, Layers, Queries, Request, locator, module_filter, take_columns
+from foveate.watch.request import ColumnTaker, Keep, Layers, Queries, Request, locator, module_filter
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 SOFTMAX = (torch.softmax, torch.special.softmax, Tensor.softmax, F.softmax)
@@ -78,7 +79,7 @@ def watch(
     locate = locator(model, keep)
     watcher = _Watcher(Request(chosen, queries, locate, dtype, device, grad))
     roots = compiled_modules(model)
-    with _wrapped(model, watcher, roots), _Mode(watcher):
+    with _wrapped(model, watcher, roots), watcher.listening.mode:
         yield watcher.records
     hidden = [name for name in attending_inside(model, roots) if chosen(name)] if watcher.compiled_ran else []
     watcher.records.unseen[:] = list(dict.fromkeys([*watcher.missed, *hidden]))
@@ -86,7 +87,7 @@ def watch(
         warnings.warn(_unseen_message(watcher.records.unseen), stacklevel=3)
 
 
-@dataclass
+@dataclass(slots=True)
 class _Running:
     """A module that is running, and the number of attention calls seen inside it so far."""
 
@@ -104,13 +105,19 @@ class _Watcher:
     stack: list[_Running] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     inputs: dict[str, Any] = field(default_factory=dict)
+    take: ColumnTaker = field(default_factory=ColumnTaker)
     passes: int = 0
     compiled_ran: bool = False
+    listening: Listening = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.listening = Listening(_Mode(self))
 
     def module(self, only_attention: bool) -> tuple[str, nn.Module] | None:
         """The innermost running module, or the innermost one that attends by its class name."""
         for running in reversed(self.stack):
             if not only_attention or attends(running.module):
+                self.listening.callers.add(running.name)
                 return running.name, running.module
         return None
 
@@ -131,11 +138,10 @@ class _Watcher:
             columns = self.request.locate(name, self.inputs, key_count)
             if columns is None:
                 return
-            weights = take_columns(weights, columns)
+            weights = self.take(weights, columns)
         if not self.request.grad:
             # A view would keep the whole tensor alive.
-            weights = weights.detach().clone() if self.request.dtype is None else weights.detach()
-            weights = weights.to(device=self.request.device, dtype=self.request.dtype)
+            weights = weights.detach().to(device=self.request.device, dtype=self.request.dtype, copy=True)
         # A model that generates by a part of itself never runs as a whole: each call of a module is then one step.
         step = self.passes - 1 if self.passes else sum(row.name == name for row in self.records.rows)
         self.records.rows.append(Record(name, weights, step, index, columns, key_count, via))
@@ -266,7 +272,7 @@ def _wrap_compiled(module: nn.Module, watcher: _Watcher) -> Callable[..., Any]:
 def _wrap(module: nn.Module, name: str, watcher: _Watcher, is_top: bool) -> Callable[..., Any]:
     if not (is_top or attends(module) or isinstance(module, FUSED)):
         return _wrap_plain(module, name, watcher)
-    forward = module.forward
+    forward, held = module.forward, held_attention(module)
     names = inspect.signature(forward)
     # Inside the mode torch's own modules avoid their fused path; they are watched from outside instead.
     outside = isinstance(module, FUSED) and not is_changed(module)
@@ -281,8 +287,11 @@ def _wrap(module: nn.Module, name: str, watcher: _Watcher, is_top: bool) -> Call
         try:
             if watcher.request.grad and outside and isinstance(module, nn.MultiheadAttention):
                 return _multihead_with_grad(watcher, name, module, dict(names.bind(*args, **kwargs).arguments))
-            with torch._C.DisableTorchFunction() if outside else nullcontext():
-                result = forward(*args, **kwargs)
+            if outside:
+                with torch._C.DisableTorchFunction():
+                    result = forward(*args, **kwargs)
+            else:
+                result = watcher.listening.run(name, held, lambda: forward(*args, **kwargs))
             _after(watcher, running, result, names, args, kwargs)
             return result
         finally:
@@ -293,13 +302,13 @@ def _wrap(module: nn.Module, name: str, watcher: _Watcher, is_top: bool) -> Call
 
 def _wrap_plain(module: nn.Module, name: str, watcher: _Watcher) -> Callable[..., Any]:
     """A module that does not attend itself, but may hold modules that do."""
-    forward, stack = module.forward, watcher.stack
+    forward, stack, held = module.forward, watcher.stack, held_attention(module)
 
     @functools.wraps(forward)
     def run(*args: Any, **kwargs: Any) -> Any:
         stack.append(_Running(name, module))
         try:
-            return forward(*args, **kwargs)
+            return watcher.listening.run(name, held, lambda: forward(*args, **kwargs))
         finally:
             stack.pop()
 
