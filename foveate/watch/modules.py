@@ -21,13 +21,12 @@ def attends(module: nn.Module) -> bool:
     >>> attends(nn.MultiheadAttention(4, 1)), attends(nn.Linear(4, 4))
     (True, False)
     """
-    return _named_after_attention(type(module))
+    return _named_after_attention(type(module).__name__.lower())
 
 
 @functools.cache
-def _named_after_attention(kind: type) -> bool:
-    name = kind.__name__.lower()
-    return any(part in name for part in ATTENTION) and not name.endswith(NOT_ATTENTION)
+def _named_after_attention(kind: str) -> bool:
+    return any(part in kind for part in ATTENTION) and not kind.endswith(NOT_ATTENTION)
 
 
 def is_changed(module: nn.Module) -> bool:

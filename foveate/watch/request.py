@@ -66,7 +66,7 @@ def take_columns(weights: Tensor, columns: Tensor) -> Tensor:
 class ColumnTaker:
     """`take_columns`, as a view where the columns follow one another, as those of one image do.
 
-    Whether they do is found once for each tensor of positions: a call of generation takes the columns of the call before.
+    Whether they do is found once for each tensor of positions, which stays the same from step to step of generation.
 
     >>> ColumnTaker()(torch.tensor([[[[0.1, 0.2, 0.7]]]]), torch.tensor([[1, 2]])).tolist()
     [[[[0.20000000298023224, 0.699999988079071]]]]

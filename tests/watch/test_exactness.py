@@ -86,3 +86,31 @@ def test_the_page_of_models_lists_every_family():
     rows = [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")]
     assert rows[1:] == list(TINY), "run python benchmarks/families.py"
     assert len(TINY) >= 40
+
+
+def generated(name, model, **options):
+    """Four tokens that the tiny model generates."""
+    arguments = TINY[name].arguments(model)
+    if name == "LLaVA":
+        arguments.pop("mm_token_type_ids", None)
+    return model.generate(
+        **arguments, max_new_tokens=4, min_new_tokens=4, do_sample=False, pad_token_id=0, return_dict_in_generate=True,
+        **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["LLaVA", "Qwen2-VL"])
+def test_rows_kept_while_generating_equal_eager(name):
+    eager, fused = (TINY[name].build(implementation) for implementation in ("eager", "sdpa"))
+    expected = generated(name, eager, output_attentions=True)
+    plain = generated(name, fused, output_logits=True)
+    with watch(fused, queries=-1, keep="image") as seen:
+        made = generated(name, fused, output_logits=True)
+    assert all(torch.equal(one, other) for one, other in zip(plain.logits, made.logits, strict=True))
+    steps = [[row for row in step if row.keys is not None] for step in seen.steps]
+    assert [len(step) for step in steps] == [len(step) for step in expected.attentions]
+    for step, attentions in zip(steps, expected.attentions, strict=True):
+        for row, whole in zip(step, attentions, strict=True):
+            keys = row.keys if row.keys.ndim == 1 else row.keys[0]
+            weights = whole[0][:, -1:, keys]
+            torch.testing.assert_close(row.weights[0], weights, atol=TOLERANCE, rtol=0)

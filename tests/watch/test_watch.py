@@ -8,8 +8,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import foveate as fv
+from foveate.watch import watching
 from foveate.watch.calls import sdpa_weights
 from foveate.watch.record import layer_number
+from foveate.watch.swap import swap
+from foveate.watch.transforms import Change
 
 
 class Attention(nn.Module):
@@ -111,6 +114,97 @@ def test_kept_weights_hold_no_more_than_themselves():
     assert weights.dtype == torch.float16
     assert not weights.requires_grad
     assert weights.untyped_storage().nbytes() == weights.numel() * 2
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float32])
+def test_columns_that_follow_one_another_are_kept_alone(dtype):
+    network = model()
+    with fv.watch(network) as whole:
+        network(X)
+    for keep in (slice(1, 4), torch.tensor([[1, 2, 3], [1, 2, 3]])):
+        with fv.watch(network, queries=-1, keep=keep, dtype=dtype) as seen:
+            network(X)
+        weights = seen[0].weights
+        assert weights.untyped_storage().nbytes() == weights.numel() * 4
+        torch.testing.assert_close(weights, whole[0].weights[:, :, -1:, 1:4], atol=1e-6, rtol=0)
+
+
+class Block(nn.Module):
+    """Holds an attention module, and may attend by itself too."""
+
+    def __init__(self, own=False):
+        super().__init__()
+        self.attention, self.own = Attention(), own
+
+    def forward(self, x):
+        x = torch.relu(self.attention(x))
+        return F.scaled_dot_product_attention(x, x, x) if self.own else x
+
+
+def listened(network, func, passes=2):
+    """How often the mode of `fv.watch` sees a function in each pass."""
+    counts = []
+    see = watching._Mode.__torch_function__
+
+    def count(self, called, types, args=(), kwargs=None):
+        counts[-1] += called is func
+        return see(self, called, types, args, kwargs)
+
+    with pytest.MonkeyPatch.context() as patch, fv.watch(network) as seen:
+        patch.setattr(watching._Mode, "__torch_function__", count)
+        for _ in range(passes):
+            counts.append(0)
+            network(X)
+    return counts, seen
+
+
+def test_a_module_that_only_holds_attention_is_listened_to_once():
+    counts, seen = listened(nn.Sequential(Block(), Block()).eval(), torch.relu)
+    assert counts == [2, 0]
+    assert [(row.name, row.step) for row in seen] == [(f"{n}.attention", step) for step in (0, 1) for n in (0, 1)]
+
+
+def test_a_module_that_attends_by_itself_is_always_listened_to():
+    counts, seen = listened(nn.Sequential(Block(own=True), Block()).eval(), torch.relu)
+    assert counts == [2, 1]
+    assert [row.name for row in seen] == ["0.attention", "0", "1.attention"] * 2
+
+
+def test_a_module_whose_first_run_comes_later_is_listened_to():
+    class Late(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.later, self.passes = Block(), Block(own=True), 0
+
+        def forward(self, x):
+            self.passes += 1
+            return self.later(self.first(x)) if self.passes > 2 else self.first(x)
+
+    _, seen = listened(Late().eval(), torch.relu, passes=4)
+    assert [row.name for row in seen.steps[3]] == ["first.attention", "later.attention", "later"]
+
+
+def test_a_change_made_while_watching_is_seen_in_later_passes():
+    network = nn.Sequential(Block(), Block()).eval()
+    with torch.no_grad(), fv.watch(network) as seen:
+        network(X)
+        network(X)
+        with swap(network, Change("sparsemax"), lambda name: True):
+            network(X)
+        network(X)
+    assert [{row.via for row in step} for step in seen.steps] == [{"sdpa"}, {"sdpa"}, {"foveate"}, {"sdpa"}]
+
+
+def test_the_function_modes_are_put_back():
+    before = torch._C._len_torch_function_stack()
+    network = nn.Sequential(Block(), Block()).eval()
+    with fv.watch(network):
+        network(X)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                network(torch.randn(2, 5, 9))
+        assert torch._C._len_torch_function_stack() == before + 1
+    assert torch._C._len_torch_function_stack() == before
 
 
 def test_unknown_keep_and_family():
