@@ -4,7 +4,7 @@
 
 A LLaVA of a small configuration reads about 2 000 image tokens and generates 64. Kept memory is compared with eager
 attention and `output_attentions=True`, time with the same generation unwatched, by turns in one process.
-Expected: kept at most 1/50 in half precision; time about 1.15 by default, about 1.2 with --hidden 512 --layers 6.
+Expected: kept at most 1/50 in half precision; time at most 1.15 by default, about 1.15 with --hidden 512 --layers 6.
 """
 
 from __future__ import annotations
