@@ -10,7 +10,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -61,23 +61,38 @@ def header_html() -> str:
 
 def make_app(runs: Path, *, verify: bool = True, any_model: bool = True) -> Any:
     """The studio as an ASGI application, to be served behind the gate."""
+    return mount_page(
+        make_studio(runs, verify=verify, any_model=any_model),
+        {"primary_hue": "blue", "neutral_hue": "slate"},
+        css=read_asset("studio.css"),
+        head=f"<script>{script('shell', pages=[name.lower() for name in PAGES])}</script>",
+        max_file_size=MAX_FILE,
+    )
+
+
+def mount_page(page: Any, hues: Mapping[str, str], **options: Any) -> Any:
+    """A page as an ASGI application without monitoring, history, links to other hosts or a description of its API.
+
+    Args:
+        page: a `gradio.Blocks`.
+        hues: colours of the theme.
+        options: further ones of `gradio.mount_gradio_app`.
+    """
     gr = load_gradio()
     from fastapi import FastAPI
 
     return gr.mount_gradio_app(
         FastAPI(openapi_url=None),
-        make_studio(runs, verify=verify, any_model=any_model),
+        page,
         path="/",
         footer_links=[],
         run_history=False,
         app_kwargs={"openapi_url": None},
         show_error=False,
-        max_file_size=MAX_FILE,
         ssr_mode=False,
         enable_monitoring=False,
-        theme=gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=FONTS, font_mono=CODE_FONTS),
-        css=read_asset("studio.css"),
-        head=f"<script>{script('shell', pages=[name.lower() for name in PAGES])}</script>",
+        theme=gr.themes.Default(**hues, font=FONTS, font_mono=CODE_FONTS),
+        **options,
     )
 
 

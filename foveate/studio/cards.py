@@ -80,7 +80,10 @@ class MapChoice:
 def build_cards(gr: Any, page: str, choice: MapChoice) -> Any:
     """Add the cards; the component sends `change`, and its value is read by `MapChoice.from_json`."""
     return gr.HTML(
-        choice.to_json(), html_template=cards_html(MECHANISMS), js_on_load=script("cards"), elem_id=f"{page}-cards"
+        choice.to_json(),
+        html_template=cards_html(MECHANISMS),
+        js_on_load=script("cards", sliders=script("sliders")),
+        elem_id=f"{page}-cards",
     )
 
 

@@ -12,21 +12,20 @@ SCENE = 'image = make_scenes(split="test", count={count}).images[{number}].pixel
 
 def ask_code(image: ChosenImage, question: str, run: str, choice: MapChoice) -> str:
     """A question, its answer and the maps of several mechanisms on the same scores."""
-    return "\n".join([
-        "import foveate as fv",
-        *_import_scenes(image),
-        "from foveate.studio.attention_maps import attend, scores_of, with_softmax",
-        "",
-        _image_line(image),
-        f"question = {question!r}",
-        f"answer = fv.load({run!r}).answer(image, question)",
-        "print(answer.text, answer.confidence)",
-        "",
-        "# every mechanism on the same scores",
-        f"scores = scores_of(with_softmax({run!r}).answer(image, question).attention)",
-        f"maps = attend(scores, answer.attention.grid, {list(choice.names)!r}, {dict(choice.knobs)!r})",
-        'fv.plot.compare(image, maps).savefig("attention.png")',
-    ])  # fmt: skip
+    return f"""{_begin(image, "from foveate.studio.attention_maps import attend, scores_of, with_softmax")}
+question = {question!r}
+answer = fv.load({run!r}).answer(image, question)
+print(answer.text, answer.confidence)
+
+# every mechanism on the same scores
+scores = scores_of(with_softmax({run!r}).answer(image, question).attention)
+maps = attend(scores, answer.attention.grid, {list(choice.names)!r}, {dict(choice.knobs)!r})
+fv.plot.compare(image, maps).savefig("attention.png")"""
+
+
+def _begin(image: ChosenImage, *imports: str) -> str:
+    """The imports, and the line that makes `image`."""
+    return "\n".join(["import foveate as fv", *_import_scenes(image), *imports, "", _image_line(image)])
 
 
 def _import_scenes(image: ChosenImage) -> list[str]:
@@ -46,29 +45,28 @@ def _image_line(image: ChosenImage) -> str:
 
 def play_code(scores: list[float], side: int, contrast: float, choice: MapChoice) -> str:
     """Painted scores and the maps of several mechanisms."""
-    rows = ",\n    ".join(str(scores[start : start + side]).strip("[]") for start in range(0, side * side, side))
     return "\n".join([
         "import torch",
         "import foveate as fv",
         "from foveate.studio.attention_maps import attend",
         "",
-        f"scores = {contrast:g} * torch.tensor([\n    {rows},\n])",
+        f"scores = {contrast:g} * {_tensor(scores, side)}",
         f"maps = attend(scores, ({side}, {side}), {list(choice.names)!r}, {dict(choice.knobs)!r})",
         'fv.plot.compare(None, maps).savefig("attention.png")',
     ])  # fmt: skip
 
 
+def _tensor(scores: list[float], side: int) -> str:
+    rows = ",\n    ".join(str(scores[start : start + side]).strip("[]") for start in range(0, side * side, side))
+    return f"torch.tensor([\n    {rows},\n])"
+
+
 def caption_code(image: ChosenImage, run: str, beams: int) -> str:
     """A caption and the map of each of its words."""
-    return "\n".join([
-        "import foveate as fv",
-        *_import_scenes(image),
-        "",
-        _image_line(image),
-        f"caption = fv.load({run!r}).caption(image, beams={beams})",
-        "print(caption.text)",
-        'fv.plot.strip(image, caption.words, caption.attention).savefig("words.png")',
-    ])  # fmt: skip
+    return f"""{_begin(image)}
+caption = fv.load({run!r}).caption(image, beams={beams})
+print(caption.text)
+fv.plot.strip(image, caption.words, caption.attention).savefig("words.png")"""
 
 
 def search_code(run: str, text: str, source: str, has_words: bool) -> str:
@@ -97,12 +95,11 @@ def search_code(run: str, text: str, source: str, has_words: bool) -> str:
 
 def explain_code(scores: list[float], side: int, knobs: Mapping[str, Mapping[str, float]]) -> str:
     """Painted scores through the mechanisms of the page Explain."""
-    rows = ",\n    ".join(str(scores[start : start + side]).strip("[]") for start in range(0, side * side, side))
     return "\n".join([
         "import torch",
         "import foveate as fv",
         "",
-        f"scores = torch.tensor([\n    {rows},\n])",
+        f"scores = {_tensor(scores, side)}",
         "values = torch.zeros(1, scores.numel(), 1)",
         "attend = {",
         '    "softmax": fv.mechanism("softmax"),',
@@ -118,17 +115,11 @@ def explain_code(scores: list[float], side: int, knobs: Mapping[str, Mapping[str
 
 def models_code(image: ChosenImage, model: str, prompt: str, words: int) -> str:
     """Where a Hugging Face model looks, word by word."""
-    return "\n".join([
-        "import foveate as fv",
-        *_import_scenes(image),
-        "from foveate.watch import load_pretrained",
-        "",
-        _image_line(image),
-        f"model, processor = load_pretrained({model!r})",
-        f"seen = fv.look(model, processor, image, {prompt!r}, max_new_tokens={words})",
-        "print(seen.text)",
-        'seen.plot(fit="multimodal").savefig("words.png")',
-    ])  # fmt: skip
+    return f"""{_begin(image, "from foveate.watch import load_pretrained")}
+model, processor = load_pretrained({model!r})
+seen = fv.look(model, processor, image, {prompt!r}, max_new_tokens={words})
+print(seen.text)
+seen.plot(fit="multimodal").savefig("words.png")"""
 
 
 def compare_code(image: ChosenImage, question: str, run: str, names: list[str]) -> str:

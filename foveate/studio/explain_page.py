@@ -12,7 +12,6 @@ from torch import Tensor
 
 from foveate.errors import FoveateError
 from foveate.studio import widgets
-from foveate.studio.assets import script
 from foveate.studio.catalogue import RunCatalogue
 from foveate.studio.code import explain_code
 from foveate.studio.lessons import LESSONS, Lesson, draw_together
@@ -20,7 +19,6 @@ from foveate.studio.presets import PRESETS, SIDE, preset
 from foveate.studio.share import build_restore, share_html
 
 FIRST = "two stars"
-LAST = '<p class="fv-lead">The same scores through every mechanism, with your options.</p>'
 
 
 def read_knobs(name: str, text: Any) -> dict[str, float]:
@@ -86,7 +84,7 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
                 knobs[name] = gr.HTML(
                     initial[name],
                     html_template=sliders_html(lesson),
-                    js_on_load=script("knobs"),
+                    js_on_load=widgets.SLIDERS,
                     elem_id=f"explain-{name}-knobs",
                 )
                 outputs[name] = gr.HTML(lesson_html(name, start, initial[name]), elem_id=f"explain-{name}-view")

@@ -10,7 +10,6 @@ from typing import Any
 from foveate.attention import Attended
 from foveate.errors import DataError, FoveateError
 from foveate.studio import picker, widgets
-from foveate.studio.assets import script
 from foveate.studio.catalogue import RunCatalogue
 from foveate.studio.code import models_code
 from foveate.studio.limits import read_question, read_upload
@@ -157,7 +156,7 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
     message = gr.HTML(elem_id="models-message")
     words = gr.HTML(words_html(first, 0), js_on_load=widgets.PICK, elem_id="models-words")
     panels = gr.HTML(elem_id="models-maps")
-    place = gr.HTML('{"layer": 0, "head": 0}', html_template="<span></span>", js_on_load=script("knobs"),
+    place = gr.HTML('{"layer": 0, "head": 0}', html_template="<span></span>", js_on_load=widgets.SLIDERS,
                     elem_id="models-place")  # fmt: skip
     bar = gr.HTML(elem_id="models-share")
     parts = [view, word, strip, message, words, panels, place, bar]

@@ -11,7 +11,7 @@ from foveate.errors import DataError
 from foveate.rating.rating_store import SCALE, RatingStore
 from foveate.rating.study import Entry, Study
 from foveate.report.page import data_uri
-from foveate.studio.app import AT_ONCE, CODE_FONTS, FONTS, QUEUE, load_gradio, serve_app
+from foveate.studio.app import AT_ONCE, QUEUE, load_gradio, mount_page, serve_app
 from foveate.studio.widgets import error_html, on_event
 
 TITLE = "foveate rate"
@@ -100,22 +100,7 @@ def make_page(study: Study) -> Any:
 
 def make_rating_app(study: Study) -> Any:
     """The page as an ASGI application, to be served behind the gate."""
-    gr = load_gradio()
-    from fastapi import FastAPI
-
-    return gr.mount_gradio_app(
-        FastAPI(openapi_url=None),
-        make_page(study),
-        path="/",
-        footer_links=[],
-        run_history=False,
-        app_kwargs={"openapi_url": None},
-        show_error=False,
-        ssr_mode=False,
-        enable_monitoring=False,
-        theme=gr.themes.Default(font=FONTS, font_mono=CODE_FONTS),
-        css=CSS,
-    )
+    return mount_page(make_page(study), {}, css=CSS)
 
 
 def serve_study(study: Study, *, host: str = "127.0.0.1", port: int | None = None, names: Collection[str] = ()) -> None:

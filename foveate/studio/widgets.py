@@ -18,6 +18,7 @@ from foveate.studio.assets import script
 from foveate.studio.panels import data_address
 
 PICK = script("pick")
+SLIDERS = script("knobs", sliders=script("sliders"))
 THUMB = 136  # pixels: twice what is shown, for fine screens
 ALL = "all"  # picked instead of the position of a word
 

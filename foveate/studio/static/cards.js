@@ -1,5 +1,5 @@
 // Cards of the mechanisms: which are shown, and the values of their options, as JSON in the value.
-const read = () => { try { return JSON.parse(props.value) || {}; } catch { return {}; } };
+__SLIDERS__
 const show = () => {
   const { names = [], knobs = {} } = read();
   element.querySelectorAll('.fv-card').forEach(card => {
@@ -7,11 +7,7 @@ const show = () => {
     card.dataset.on = String(on);
     card.querySelector('input[type=checkbox]').checked = on;
   });
-  element.querySelectorAll('input[data-knob]').forEach(slider => {
-    const value = knobs[slider.dataset.knob];
-    if (value !== undefined && document.activeElement !== slider) slider.value = value;
-    slider.parentElement.querySelector('output').textContent = value ?? slider.value;
-  });
+  showSliders(knobs);
 };
 element.addEventListener('input', event => {
   event.stopPropagation();
@@ -25,6 +21,4 @@ element.addEventListener('input', event => {
   show();
   trigger('change');
 });
-element.addEventListener('change', event => event.stopPropagation());
-watch('value', show);
-show();
+showOnChange(show);
