@@ -8,7 +8,6 @@ mechanism_options.smoothness=0.01. A batch contains `batch_size` images, each wi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from foveate.models import LSTMCaptionerSettings
 from foveate.tasks.captioning.settings import CaptioningSettings
@@ -72,15 +71,14 @@ def captioning_lstm_flickr8k_joined() -> Recipe:
     foveate train captioning-lstm-flickr8k-joined --data DATA
     """
     base = captioning_lstm_flickr8k()
-    settings = replace(
-        base.settings,
+    return base.variant(
+        "captioning-lstm-flickr8k-joined",
+        "captioner on joined features, label smoothing, averaged weights",
+        {"average": 0.995, "evaluate_every": base.training.epochs},
         images=Stored("efficientnet-lite012.h5"),
         word_dim=192,
         label_smoothing=0.1,
     )
-    training = replace(base.training, average=0.995, evaluate_every=base.training.epochs)
-    about = "captioner on joined features, label smoothing, averaged weights"
-    return replace(base, name="captioning-lstm-flickr8k-joined", settings=settings, training=training, about=about)
 
 
 CAPTIONING_RECIPES: dict[str, Callable[[], Recipe]] = {

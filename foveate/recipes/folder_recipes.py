@@ -12,6 +12,8 @@ of the vocabulary follows from the data.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from foveate.models import LSTMCaptionerSettings, MCANSettings, SCANSettings
 from foveate.tasks.captioning.settings import CaptioningSettings
@@ -25,30 +27,33 @@ from foveate.train import AdamW, Cosine, Recipe, Training
 EPOCHS, STEPS = 150, 1500
 
 
+def _folder_recipe(task: str, settings: Any, optimiser: AdamW, batch_size: int, clip: float, about: str) -> Recipe:
+    """A recipe for a directory of your own, with features and vocabulary that follow from it."""
+    settings = replace(settings, dataset="folder", images=Extracted(), min_count=None)
+    training = Training(
+        optimiser,
+        Cosine(warmup=0.5),
+        epochs=EPOCHS,
+        steps=STEPS,
+        batch_size=batch_size,
+        clip=clip,
+        evaluate_every=EPOCHS,
+    )
+    return Recipe(f"{task}-folder", task, settings, training, about=about)
+
+
 def captioning_folder() -> Recipe:
     """A small captioner for your own photographs and captions.
 
     foveate train captioning-folder --data my_photos    (start=photos-captioning needs far fewer photographs)
     """
-    return Recipe(
-        "captioning-folder",
+    model = LSTMCaptionerSettings(hidden=256, score_dim=128, dropout=0.3)
+    return _folder_recipe(
         "captioning",
-        CaptioningSettings(
-            dataset="folder",
-            images=Extracted(),
-            model=LSTMCaptionerSettings(hidden=256, score_dim=128, dropout=0.3),
-            word_dim=256,
-            min_count=None,
-        ),
-        Training(
-            AdamW(1.5e-3, betas=(0.9, 0.98)),
-            Cosine(warmup=0.5),
-            epochs=EPOCHS,
-            steps=STEPS,
-            batch_size=8,
-            clip=5.0,
-            evaluate_every=EPOCHS,
-        ),
+        CaptioningSettings(model=model, word_dim=256),
+        AdamW(1.5e-3, betas=(0.9, 0.98)),
+        batch_size=8,
+        clip=5.0,
         about="small captioner for your own photographs, at most ten minutes",
     )
 
@@ -58,21 +63,14 @@ def matching_folder() -> Recipe:
 
     foveate train matching-folder --data my_photos
     """
-    return Recipe(
-        "matching-folder",
+    model = SCANSettings(hidden=256, bidirectional="concatenate", dropout=0.2)
+    ranking = Ranking(warmup_steps=100, warmup_negatives="soft")
+    return _folder_recipe(
         "matching",
-        MatchingSettings(
-            dataset="folder",
-            images=Extracted(),
-            model=SCANSettings(hidden=256, bidirectional="concatenate", dropout=0.2),
-            ranking=Ranking(warmup_steps=100, warmup_negatives="soft"),
-            word_dim=256,
-            word_std=0.06,
-            min_count=None,
-        ),
-        Training(
-            AdamW(7e-4), Cosine(warmup=0.5), epochs=EPOCHS, steps=STEPS, batch_size=32, clip=2.0, evaluate_every=EPOCHS
-        ),
+        MatchingSettings(model=model, ranking=ranking, word_dim=256, word_std=0.06),
+        AdamW(7e-4),
+        batch_size=32,
+        clip=2.0,
         about="SCAN for your own photographs and captions, at most ten minutes",
     )
 
@@ -82,27 +80,13 @@ def vqa_folder() -> Recipe:
 
     foveate train vqa-folder --data my_photos
     """
-    return Recipe(
-        "vqa-folder",
+    model = MCANSettings(hidden=128, heads=4, layers=1, dropout=0.2)
+    return _folder_recipe(
         "vqa",
-        VQASettings(
-            dataset="folder",
-            images=Extracted(),
-            model=MCANSettings(hidden=128, heads=4, layers=1, dropout=0.2),
-            loss="cross-entropy",
-            word_dim=100,
-            min_count=None,
-            group=True,
-        ),
-        Training(
-            AdamW(2e-3, betas=(0.9, 0.98), weight_decay=0.05),
-            Cosine(warmup=0.5),
-            epochs=EPOCHS,
-            steps=STEPS,
-            batch_size=16,
-            clip=5.0,
-            evaluate_every=EPOCHS,
-        ),
+        VQASettings(model=model, loss="cross-entropy", word_dim=100, group=True),
+        AdamW(2e-3, betas=(0.9, 0.98), weight_decay=0.05),
+        batch_size=16,
+        clip=5.0,
         about="small MCAN for questions about your own photographs, a few minutes",
     )
 

@@ -167,11 +167,13 @@ def matching_dual_flickr8k_words() -> Recipe:
 
     foveate train matching-dual-flickr8k-words --data DATA
     """
-    base = matching_dual_flickr8k()
-    settings = replace(base.settings, model=DualSettings(), images=Stored("efficientnet-lite0.h5"))
-    training = replace(base.training, schedule=Cosine(warmup=7), epochs=20, evaluate_every=6)
-    about = "dual encoder without attention, words alone, four minutes on one core"
-    return replace(base, name="matching-dual-flickr8k-words", settings=settings, training=training, about=about)
+    return matching_dual_flickr8k().variant(
+        "matching-dual-flickr8k-words",
+        "dual encoder without attention, words alone, four minutes on one core",
+        {"schedule": Cosine(warmup=7), "epochs": 20, "evaluate_every": 6},
+        model=DualSettings(),
+        images=Stored("efficientnet-lite0.h5"),
+    )
 
 
 def matching_scan_flickr8k_whole() -> Recipe:
@@ -185,13 +187,11 @@ def matching_scan_flickr8k_whole() -> Recipe:
     base = matching_dual_flickr8k()
     whole = base.settings.model
     model = SCANSettings(hidden=256, dropout=0.4, roots=True, text="minilm", whole=whole, aggregate="mean")
-    training = replace(base.training, schedule=Cosine(warmup=0.5), epochs=3, batch_size=128, evaluate_every=3)
-    return replace(
-        base,
-        name="matching-scan-flickr8k-whole",
-        settings=replace(base.settings, model=model),
-        training=training,
-        about="SCAN beside the dual encoder, same features and text",
+    return base.variant(
+        "matching-scan-flickr8k-whole",
+        "SCAN beside the dual encoder, same features and text",
+        {"schedule": Cosine(warmup=0.5), "epochs": 3, "batch_size": 128, "evaluate_every": 3},
+        model=model,
     )
 
 

@@ -77,12 +77,11 @@ def vqa_mcan_vqa2_grid() -> Recipe:
     foveate reproduce 000-table-1 --data DATA --only "Discrete softmax"
     """
     base = vqa_mcan_vqa2()
-    return replace(
-        base,
-        name="vqa-mcan-vqa2-grid",
-        settings=replace(base.settings, images=Stored("grid-feats/{split}.h5")),
-        training=replace(base.training, optimiser=replace(base.training.optimiser, lr=5e-5), epochs=15, batch_size=16),
-        about="MCAN as in Farinhas et al. 2021; needs VQA v2, grid features and a GPU",
+    return base.variant(
+        "vqa-mcan-vqa2-grid",
+        "MCAN as in Farinhas et al. 2021; needs VQA v2, grid features and a GPU",
+        {"optimiser": replace(base.training.optimiser, lr=5e-5), "epochs": 15, "batch_size": 16},
+        images=Stored("grid-feats/{split}.h5"),
     )
 
 
@@ -160,16 +159,13 @@ def matching_scan_coco() -> Recipe:
 
     foveate reproduce 002-table-2 --data DATA --only SCAN
     """
-    base = matching_scan_flickr30k()
-    images = Stored("coco_precomp/{split}.h5")
-    settings = replace(base.settings, dataset="coco-precomp", images=images, folds=5)
-    training = replace(base.training, optimiser=Adam(5e-4), schedule=Steps(at=(10,), factor=0.1), epochs=20)
-    return replace(
-        base,
-        name="matching-scan-coco",
-        settings=settings,
-        training=training,
-        about="SCAN as in Chen et al. 2021; needs COCO, region features and a GPU",
+    return matching_scan_flickr30k().variant(
+        "matching-scan-coco",
+        "SCAN as in Chen et al. 2021; needs COCO, region features and a GPU",
+        {"optimiser": Adam(5e-4), "schedule": Steps(at=(10,), factor=0.1), "epochs": 20},
+        dataset="coco-precomp",
+        images=Stored("coco_precomp/{split}.h5"),
+        folds=5,
     )
 
 
@@ -248,11 +244,13 @@ def captioning_lstm_flickr30k() -> Recipe:
 
     foveate reproduce 003-table-1 --data DATA --only "softmax, Flickr30k"
     """
-    base = captioning_lstm_coco()
-    images = Stored("flickr30k-resnet-152-256.h5")
-    settings = replace(base.settings, dataset="flickr30k", train_split="train", images=images)
-    about = "captioner as in Martins et al. 2020; needs Flickr30k, features and a GPU"
-    return replace(base, name="captioning-lstm-flickr30k", settings=settings, about=about)
+    return captioning_lstm_coco().variant(
+        "captioning-lstm-flickr30k",
+        "captioner as in Martins et al. 2020; needs Flickr30k, features and a GPU",
+        dataset="flickr30k",
+        train_split="train",
+        images=Stored("flickr30k-resnet-152-256.h5"),
+    )
 
 
 def _attending(base: Recipe, name: str, mechanism: str, options: dict[str, Any]) -> Recipe:

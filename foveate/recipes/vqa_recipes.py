@@ -54,9 +54,9 @@ def vqa_rdan_scenes() -> Recipe:
 
     foveate train vqa-rdan-scenes
     """
-    base, model = vqa_mcan_scenes(), ReasoningDANSettings(hidden=128, reasoning_steps=2, dropout=0.0)
-    settings = replace(base.settings, model=model, loss="cross-entropy")
-    return replace(base, name="vqa-rdan-scenes", settings=settings, about="tiny r-DAN on a pretrained encoder")
+    model = ReasoningDANSettings(hidden=128, reasoning_steps=2, dropout=0.0)
+    about = "tiny r-DAN on a pretrained encoder"
+    return vqa_mcan_scenes().variant("vqa-rdan-scenes", about, model=model, loss="cross-entropy")
 
 
 def vqa_mcan_coco() -> Recipe:
@@ -91,10 +91,9 @@ def vqa_rdan_coco() -> Recipe:
     foveate train vqa-rdan-coco --data DATA
     """
     base = vqa_mcan_coco()
-    settings = replace(base.settings, model=ReasoningDANSettings(hidden=256, reasoning_steps=2, dropout=0.3))
-    training = replace(base.training, optimiser=replace(base.training.optimiser, lr=2e-3))
-    about = "small r-DAN on stored 7x7 features, about four minutes"
-    return replace(base, name="vqa-rdan-coco", settings=settings, training=training, about=about)
+    slower = {"optimiser": replace(base.training.optimiser, lr=2e-3)}
+    model = ReasoningDANSettings(hidden=256, reasoning_steps=2, dropout=0.3)
+    return base.variant("vqa-rdan-coco", "small r-DAN on stored 7x7 features, about four minutes", slower, model=model)
 
 
 VQA_RECIPES: dict[str, Callable[[], Recipe]] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from foveate.tables.integration import measure_integration
 from foveate.tables.published import GLOVE, HAT, coco_resnet, coco_vgg, grid_feats, vqa_files
-from foveate.tables.table import Column, PaperRow, PaperRun, Table
+from foveate.tables.table import Column, FeatureFile, PaperRow, PaperRun, Table
 
 KINDS = (
     ("Yes/No", "accuracy/yes/no"),
@@ -48,6 +50,11 @@ def _run(recipe: str, *changes: str) -> tuple[PaperRun, ...]:
     return (PaperRun(recipe, changes),)
 
 
+def _row(name: str, recipe: str, *numbers: float) -> PaperRow:
+    """A row of the thesis: the accuracies on test-dev and test; it has none on val."""
+    return PaperRow(name, (None, *numbers), _run(recipe))
+
+
 _DISCRETE, _UNIMODAL, _MULTIMODAL = (
     _run("vqa-mcan-vqa2-grid"),
     _run("vqa-mcan-vqa2-unimodal"),
@@ -57,36 +64,20 @@ _RELEASED = (
     "Batch size 16, learning rate 5e-5 and decays after 10 and 12 epochs are those of the released configuration; the "
     "paper prints 5e-4 and a third decay (lr=5e-4 schedule.at=10,12,14)."
 )
-_THESIS = _run("vqa-mcan-vqa2-continuous")
+_MCAN, _SOFT, _SPARSE = "vqa-mcan-vqa2", "2D continuous softmax", "2D continuous sparsemax"
+_THESIS = _run(f"{_MCAN}-continuous")
 _SIX_TWO = (
-    PaperRow("Discrete softmax", (None, 83.40, 43.59, 55.91, 65.83, 83.47, 42.99, 56.33, 66.13), _run("vqa-mcan-vqa2")),
-    PaperRow(
-        "2D continuous softmax, N = 100",
-        (None, 83.40, 44.80, 55.88, 65.96, 83.79, 44.33, 56.04, 66.27),
-        _THESIS,
-    ),
-    PaperRow(
-        "2D continuous softmax, N = 49",
-        (None, 83.32, 44.29, 55.78, 65.82, 83.57, 43.70, 56.07, 66.12),
-        _run("vqa-mcan-vqa2-continuous-49"),
-    ),
-    PaperRow(
-        "2D continuous sparsemax, N = 100",
-        (None, 83.10, 44.12, 55.95, 65.79, 83.38, 43.91, 56.14, 66.10),
-        _run("vqa-mcan-vqa2-sparsemax"),
-    ),
-    PaperRow(
-        "2D continuous sparsemax, N = 49",
-        (None, 83.38, 44.25, 55.87, 65.88, 83.69, 43.00, 56.09, 66.10),
-        _run("vqa-mcan-vqa2-sparsemax-49"),
-    ),
+    _row("Discrete softmax", _MCAN, 83.40, 43.59, 55.91, 65.83, 83.47, 42.99, 56.33, 66.13),
+    _row(f"{_SOFT}, N = 100", f"{_MCAN}-continuous", 83.40, 44.80, 55.88, 65.96, 83.79, 44.33, 56.04, 66.27),
+    _row(f"{_SOFT}, N = 49", f"{_MCAN}-continuous-49", 83.32, 44.29, 55.78, 65.82, 83.57, 43.70, 56.07, 66.12),
+    _row(f"{_SPARSE}, N = 100", f"{_MCAN}-sparsemax", 83.10, 44.12, 55.95, 65.79, 83.38, 43.91, 56.14, 66.10),
+    _row(f"{_SPARSE}, N = 49", f"{_MCAN}-sparsemax-49", 83.38, 44.25, 55.87, 65.88, 83.69, 43.00, 56.09, 66.10),
 )
 _MCA = {
     10: ((None, 83.30, 44.60, 55.81, 65.86, 83.76, 44.08, 56.00, 66.21), (58.58, 20.81, 8.02, 6.77, 5.82)),
     100: ((None, 83.35, 44.75, 55.86, 65.92, 83.77, 44.28, 56.02, 66.25), (84.87, 11.22, 2.51, 1.00, 0.41)),
     500: ((None, 83.39, 44.75, 55.87, 65.95, 83.79, 44.36, 56.04, 66.27), (96.17, 3.30, 0.40, 0.10, 0.03)),
 }
-_GRID_FILES = (*vqa_files(2), GLOVE)
 _NO_TEST = (*vqa_files(2, test=False), GLOVE)
 _FOUR_ONE = {
     "2D-Num": 25.749633,
@@ -98,11 +89,23 @@ _FOUR_ONE = {
 }
 _RESNET = "The ResNet is the one that transformers publishes, trained on ImageNet; its weights are not the authors'."
 
+
+def _accuracies(
+    title: str,
+    source: str,
+    rows: tuple[PaperRow, ...],
+    features: Callable[..., tuple[FeatureFile, ...]],
+    differs: tuple[str, ...],
+) -> Table:
+    """Accuracies on VQA v2: on val, and on the two test splits of the evaluation server."""
+    files, stores = (*vqa_files(2), GLOVE), features("train", "val", "test")
+    return Table(title, source, (VAL, *SERVER), rows, files, stores, (ON_SERVER, *differs))
+
+
 VQA_TABLES: dict[str, Table] = {
-    "000-table-1": Table(
+    "000-table-1": _accuracies(
         "accuracy on VQA v2 with discrete, unimodal and multimodal attention",
         "Farinhas et al. 2021, table 1",
-        (VAL, *SERVER),
         (
             PaperRow("Discrete softmax", (None, 86.76, 52.90, 60.78, 70.59, 86.91, 53.22, 61.10, 70.94), _DISCRETE),
             PaperRow("Unimodal continuous", (None, 86.57, 53.69, 60.38, 70.41, 86.73, 53.55, 60.75, 70.73), _UNIMODAL),
@@ -110,9 +113,8 @@ VQA_TABLES: dict[str, Table] = {
                 "Multimodal continuous", (None, 86.62, 53.23, 60.46, 70.42, 86.88, 53.31, 60.79, 70.79), _MULTIMODAL
             ),
         ),
-        _GRID_FILES,
-        grid_feats("train", "val", "test"),
-        (ON_SERVER, _RELEASED, SPLIT_WORDS, PER_EXAMPLE),
+        grid_feats,
+        (_RELEASED, SPLIT_WORDS, PER_EXAMPLE),
     ),
     "000-table-2": Table(
         "JS divergence from human attention",
@@ -152,36 +154,24 @@ VQA_TABLES: dict[str, Table] = {
         kind="measurement",
         measure=measure_integration,
     ),
-    "001-table-6.2": Table(
+    "001-table-6.2": _accuracies(
         "accuracy on VQA v2 with continuous attention",
         "Farinhas 2021, table 6.2",
-        (VAL, *SERVER),
         _SIX_TWO,
-        _GRID_FILES,
-        coco_resnet("train", "val", "test"),
-        (ON_SERVER, SPLIT_WORDS, _RESNET),
+        coco_resnet,
+        (SPLIT_WORDS, _RESNET),
     ),
-    "001-table-6.3": Table(
+    "001-table-6.3": _accuracies(
         "accuracy on VQA v2 with mixtures",
         "Farinhas 2021, table 6.3",
-        (VAL, *SERVER),
         (
             *(row for row in _SIX_TWO if "49" not in row.name),
-            PaperRow(
-                "2-MCA",
-                (None, 83.35, 44.28, 56.07, 65.97, 83.59, 43.65, 56.24, 66.21),
-                _run("vqa-mcan-vqa2-2-mca"),
-            ),
-            PaperRow(
-                "4-MCA",
-                (None, 83.39, 43.52, 55.96, 65.85, 83.72, 43.47, 56.03, 66.14),
-                _run("vqa-mcan-vqa2-4-mca"),
-            ),
+            _row("2-MCA", f"{_MCAN}-2-mca", 83.35, 44.28, 56.07, 65.97, 83.59, 43.65, 56.24, 66.21),
+            _row("4-MCA", f"{_MCAN}-4-mca", 83.39, 43.52, 55.96, 65.85, 83.72, 43.47, 56.03, 66.14),
             *(PaperRow(f"test-MCA, λ = {k}", found[0], _THESIS, _test_mca(k)) for k, found in _MCA.items()),
         ),
-        _GRID_FILES,
-        coco_resnet("train", "val", "test"),
-        (ON_SERVER, SPLIT_WORDS, _RESNET, PER_EXAMPLE),
+        coco_resnet,
+        (SPLIT_WORDS, _RESNET, PER_EXAMPLE),
     ),
     "001-table-6.4": Table(
         "number of components of test-MCA",

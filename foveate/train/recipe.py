@@ -55,6 +55,11 @@ class Recipe:
     about: str = ""
     start: str | None = None
 
+    def variant(self, name: str, about: str, training: Mapping[str, Any] | None = None, **settings: Any) -> Recipe:
+        """A recipe of another name that differs in some fields of `training` and of `settings`."""
+        changed = replace(self.training, **(training or {}))
+        return replace(self, name=name, settings=replace(self.settings, **settings), training=changed, about=about)
+
 
 EMBEDDED = Path(__file__).parent.parent / "runs"
 
