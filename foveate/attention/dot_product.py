@@ -47,10 +47,10 @@ def scaled_dot_product_attention(
     scale: float | None = ...,
     enable_gqa: bool = ...,
     *,
+    return_weights: Literal[True],
     transform: Weigh = ...,
     grid: AnyGrid | None = ...,
     prefix: int = ...,
-    return_weights: Literal[True],
     **options: Any,
 ) -> tuple[Tensor, Tensor]: ...
 def scaled_dot_product_attention(

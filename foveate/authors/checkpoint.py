@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foveate.data.files import complete_file
 from foveate.errors import DataError
 
 # The one class besides tensors and plain values: SCAN and BFAN keep their options in it.
@@ -25,23 +26,19 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Nothing in the file is executed. Raises DataError for a file with any other class in it, and for one that is damaged
     or holds something else.
     """
-    try:
-        with torch.serialization.safe_globals(ALLOWED):
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise DataError(f"import-run: expected the file {path}, got none; check the path") from None
-    except pickle.UnpicklingError as error:
-        named = _CLASS.search(str(error))
-        what = f"the class {named[1]}" if named else "other Python objects"
-        raise DataError(
-            f"import-run: expected tensors and plain values in {path}, got {what}, which could run code and is not "
-            "loaded; save the state_dict alone with torch.save, in an environment that you trust"
-        ) from None
-    except Exception as error:  # a truncated archive fails in many ways
-        raise DataError(
-            f"import-run: expected a complete checkpoint in {path}, got a file that cannot be read "
-            f"({type(error).__name__}); download it again"
-        ) from None
+    with complete_file("import-run", "checkpoint", path, "download it again"):
+        try:
+            with torch.serialization.safe_globals(ALLOWED):
+                found = torch.load(path, map_location="cpu", weights_only=True)
+        except FileNotFoundError:
+            raise DataError(f"import-run: expected the file {path}, got none; check the path") from None
+        except pickle.UnpicklingError as error:
+            named = _CLASS.search(str(error))
+            what = f"the class {named[1]}" if named else "other Python objects"
+            raise DataError(
+                f"import-run: expected tensors and plain values in {path}, got {what}, which could run code and is not "
+                "loaded; save the state_dict alone with torch.save, in an environment that you trust"
+            ) from None
     if not isinstance(found, dict):
         raise DataError(
             f"import-run: expected a dictionary in {path}, got {type(found).__name__}; pass the checkpoint itself"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,6 +53,20 @@ def read_lines(where: str, path: Path, source: str) -> list[str]:
     except OSError as error:
         reason = "none" if isinstance(error, FileNotFoundError) else error.strerror
         raise DataError(f"{where}: expected the file {path}, got {reason}; {source}") from None
+
+
+@contextmanager
+def complete_file(where: str, what: str, path: Path, source: str) -> Iterator[None]:
+    """Raises DataError if the file, which should hold `what`, cannot be read; errors of ours pass."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:  # a truncated archive fails in many ways
+        raise DataError(
+            f"{where}: expected a complete {what} in {path}, got a file that cannot be read "
+            f"({type(error).__name__}); {source}"
+        ) from None
 
 
 def records(where: str, path: Path, data: Any, key: str) -> list[dict[str, Any]]:

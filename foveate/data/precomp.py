@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from foveate.data.feature_store import FeatureRecord
-from foveate.data.files import MAX_SIDE, coco_id, find_file, need_directory, read_lines
+from foveate.data.files import MAX_SIDE, coco_id, complete_file, find_file, need_directory, read_lines
 from foveate.errors import DataError
 
 SCAN_SOURCE = "SCAN's precomputed features come as {split}_ims.npy and {split}_caps.txt (f30k_precomp, coco_precomp)"
@@ -159,19 +159,15 @@ def _grid(path: Path) -> FeatureRecord:
 
 
 def _load_tensor(path: Path) -> Tensor:
-    try:
+    with complete_file("read_grid_feats", "tensor", path, GRID_SOURCE):
         _check_archive(path)
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        raise DataError(
-            f"read_grid_feats: expected only a tensor in {path}, got a file with other Python objects or code in it, "
-            "which is not opened; fetch the file from its publisher or save it again as a tensor"
-        ) from None
-    except Exception as error:  # a truncated archive fails in many ways
-        raise DataError(
-            f"read_grid_feats: expected a complete tensor in {path}, got a file that cannot be read "
-            f"({type(error).__name__}); {GRID_SOURCE}"
-        ) from None
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
+            raise DataError(
+                f"read_grid_feats: expected only a tensor in {path}, got a file with other Python objects or code in "
+                "it, which is not opened; fetch the file from its publisher or save it again as a tensor"
+            ) from None
     if not isinstance(found, Tensor) or found.is_nested or found.is_quantized:
         raise DataError(
             f"read_grid_feats: expected a tensor in {path}, got {type(found).__name__}; save a plain tensor alone"

@@ -19,11 +19,9 @@ from foveate.ops.radial import ball_sample, covariance_of_scale, radial_pdf, sup
 class CompactDensity(Density):
     """Density `[(−τ − ½ (t − μ)ᵀ Σ⁻¹ (t − μ)) / m]_+^m` with mean μ, scale Σ, exponent m: zero outside an ellipse."""
 
-    if TYPE_CHECKING:
+    scale: Tensor  # (..., d, d), Σ
 
-        @property
-        def scale(self) -> Tensor:
-            """(..., d, d) the scale Σ."""
+    if TYPE_CHECKING:
 
         @property
         def power(self) -> float:

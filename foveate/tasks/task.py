@@ -21,7 +21,6 @@ Model = TypeVar("Model", bound=nn.Module)
 Example = TypeVar("Example")
 ExampleOut = TypeVar("ExampleOut", covariant=True)
 Batch = TypeVar("Batch")
-BatchIn = TypeVar("BatchIn", contravariant=True)
 Prediction = TypeVar("Prediction")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch import nn
@@ -21,19 +21,22 @@ from foveate.train.weights import save_tensors
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+    from typing_extensions import Unpack
 
 MOST_FAMILIAR = 1000  # examples per split that are read to know what images look like
 
 
+class CollectOptions(TypedDict, total=False):
+    """Options of `collect`, which has their defaults."""
+
+    batch_size: int
+    workers: int
+    accelerator: Accelerator | None
+    progress: bool
+
+
 def evaluate(
-    task: AnyTask,
-    model: nn.Module,
-    examples: Examples[Any],
-    *,
-    batch_size: int = 64,
-    workers: int = 0,
-    accelerator: Accelerator | None = None,
-    progress: bool = False,
+    task: AnyTask, model: nn.Module, examples: Examples[Any], **options: Unpack[CollectOptions]
 ) -> dict[str, float]:
     """The metrics of a task over examples, the same on every process.
 
@@ -41,17 +44,14 @@ def evaluate(
         task: defines predictions and metrics.
         model: moved to the device of the process; its mode is restored.
         examples: each is evaluated on one process.
-        batch_size: examples per forward pass; does not change the result.
-        workers: processes that read examples.
-        accelerator: of the training; by default a new one.
-        progress: show a progress bar.
+        options: `batch_size`, examples per forward pass, 64 by default, which does not change the result; `workers`,
+            processes that read examples, none by default; `accelerator` of the training, by default a new one;
+            `progress=True` shows a progress bar.
 
     Returns:
         the metrics by name.
     """
-    return collect(
-        task, model, examples, batch_size=batch_size, workers=workers, accelerator=accelerator, progress=progress
-    ).compute()
+    return collect(task, model, examples, **options).compute()
 
 
 def collect(

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from foveate.attention.attended import beside_scores
 from foveate.attention.discrete import DiscreteAttention, transform_options
-from foveate.attention.dot_product import add_mask, dot_products
+from foveate.attention.dot_product import scaled_dot_product_attention
 from foveate.errors import UnknownName
 from foveate.ops import TRANSFORMS, fusedmax
 from foveate.registry import lookup
@@ -71,19 +70,7 @@ def masked_scores(scores: Tensor) -> Tensor | None:
     return None if bool(keep.all()) else keep
 
 
-def attend(
-    change: Change,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
+def attend(change: Change, *args: Any, **options: Any) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention` with another transform."""
-    scores, value = dot_products(query, key, value, scale, enable_gqa)
-    scores, keep = add_mask(scores, attn_mask, is_causal, is_softmax=False)
-    weights = change.weights(scores, keep)
-    return F.dropout(weights, dropout_p).to(value.dtype) @ value
+    context: Tensor = scaled_dot_product_attention(*args, transform=change.weights, **options)
+    return context
