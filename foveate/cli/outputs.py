@@ -21,6 +21,8 @@ def check_figure(where: str, path: Path | None) -> None:
     """
     if path is None:
         return
+    if path.expanduser().is_dir():
+        raise DataError(f"{where}: expected a file, got the directory {path}; use for instance {path / 'figure.png'}")
     if path.suffix.lower() not in FIGURES:
         raise DataError(
             f"{where}: expected a file ending in {', '.join(FIGURES)}, got {path}; use for instance "

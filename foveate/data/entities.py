@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SOURCE = "Flickr30k Entities publishes annotations.zip with the directories Sentences and Annotations"
 NO_ENTITY = "0"
+MAX_XML = 1 << 20  # bytes of an annotation, which has a few thousand; its tree takes a hundred times as much
 MAX_LETTERS = 2000  # of a sentence: aligning it with a caption takes time quadratic in its length
 _OPENING = re.compile(r"\[/EN#([^/\s]+)((?:/\S+)?)$")
 
@@ -199,16 +200,20 @@ def _parse_xml(path: Path) -> Element:
     from defusedxml.ElementTree import fromstring
 
     try:
-        # Entities, which may grow without bound or read other files, are rejected in every encoding.
-        root: Element = fromstring(Path(path).read_bytes())
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_XML + 1)
+        # Entities and default attributes may grow without bound or read other files: no declarations, in any encoding.
+        root: Element | None = fromstring(content, forbid_dtd=True) if len(content) <= MAX_XML else None
     except FileNotFoundError:
         raise DataError(f"read_boxes: expected the file {path}, got none; {SOURCE}") from None
     except DefusedXmlException:
-        raise DataError(f"read_boxes: expected plain XML in {path}, got entity declarations; {SOURCE}") from None
+        raise DataError(f"read_boxes: expected plain XML in {path}, got a document type; {SOURCE}") from None
     except Exception as error:  # unknown encodings raise LookupError, ValueError or UnicodeError
         raise DataError(
             f"read_boxes: expected XML in {path}, got {error}; the file may be truncated; {SOURCE}"
         ) from None
+    if root is None:
+        raise DataError(f"read_boxes: expected at most {MAX_XML} bytes in {path}, got more; {SOURCE}")
     return root
 
 

@@ -24,7 +24,9 @@ def test_weights_that_overflow_are_reported_with_step_and_checkpoint(steps, said
     assert "checkpoint" in error
 
 
-@pytest.mark.parametrize("options", [["--plot", "nodir/look.png"], ["--plot", "look.txt"], ["--out", "nodir/a.json"]])
+@pytest.mark.parametrize(
+    "options", [["--plot", "nodir/look.png"], ["--plot", "look.txt"], ["--plot", "."], ["--out", "nodir/a.json"]]
+)
 def test_look_checks_its_outputs_before_the_model_is_loaded(options, capsys):
     assert main(["look", "no-model", "a.png", *options]) == 1
     assert "look: expected" in capsys.readouterr().err

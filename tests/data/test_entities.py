@@ -108,7 +108,27 @@ def test_broken_annotations_are_named(tmp_path, objects, width, message):
 def test_declared_entities_are_not_expanded(tmp_path):
     path = tmp_path / "a.xml"
     path.write_text('<!DOCTYPE a [<!ENTITY x "xxxxxxxx">]><annotation>&x;</annotation>')
-    with pytest.raises(DataError, match=r"expected plain XML in .*a.xml, got entity declarations"):
+    with pytest.raises(DataError, match=r"expected plain XML in .*a.xml, got a document type"):
+        read_boxes(path)
+
+
+DEFAULTS = f'[<!ATTLIST a x CDATA "{"y" * 30_000}">]'  # each of the elements would hold a copy
+
+
+@pytest.mark.parametrize(
+    "document_type", [DEFAULTS, 'SYSTEM "file:///etc/hostname"', 'PUBLIC "x" "http://localhost/x"']
+)
+def test_document_types_are_rejected(tmp_path, document_type):
+    path, size = tmp_path / "a.xml", "<size><width>4</width><height>2</height></size>"
+    path.write_text(f"<!DOCTYPE annotation {document_type}><annotation>{size}{'<a/>' * 1000}</annotation>")
+    with pytest.raises(DataError, match=r"expected plain XML in .*a.xml, got a document type"):
+        read_boxes(path)
+
+
+def test_annotations_without_bound_are_not_parsed(tmp_path):
+    path = tmp_path / "a.xml"
+    path.write_text("<a>" * 400_000)
+    with pytest.raises(DataError, match=r"expected at most 1048576 bytes in .*a.xml, got more"):
         read_boxes(path)
 
 

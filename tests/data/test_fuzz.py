@@ -1,14 +1,13 @@
-"""Every reader answers every mutated file by DataError or reads it without harm. `FUZZ=20000` for a longer run."""
+"""Every reader raises DataError for a mutated file or reads it without harm. `FOVEATE_FUZZ=20` for a longer run."""
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
 from tests.data.fuzz import CASES, fuzz
+from tests.mutations import rounds
 
-COUNT = int(os.environ.get("FUZZ", "200"))
+COUNT = rounds(200)
 
 
 @pytest.mark.parametrize("name", CASES)
