@@ -102,6 +102,18 @@ def check_number(
         raise ValueError(f"{where}: expected {name} {bound}, got {value!r}; {advice}")
 
 
+def check_counts(where: str, **counts: int) -> None:
+    """Raises ValueError if one of the values is not a whole number from 1 on.
+
+    >>> check_counts("answer", top=0)
+    Traceback (most recent call last):
+    ValueError: answer: expected top as a whole number >= 1, got 0; use 1 or more
+    """
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{where}: expected {name} as a whole number >= 1, got {value!r}; use 1 or more")
+
+
 def beside_rows(where: str, name: str, option: Tensor, x: Tensor, dims: Sequence[int]) -> Tensor:
     """An option per row with as many axes as x; raises ShapeError if it does not broadcast, or varies along `dims`.
 

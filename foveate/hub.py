@@ -154,8 +154,13 @@ def _check_size(task: AnyTask, path: Path) -> None:
     The model is first built on the meta device, where tensors have shapes but no memory, and every name and shape is
     compared with the header of the file.
     """
-    with _Budget(path), torch.device("meta"):
-        model = task.build_model()
+    try:
+        with _Budget(path), torch.device("meta"):
+            model = task.build_model()
+    except RuntimeError as error:  # no memory and no device is involved: torch cannot build these sizes
+        raise DataError(
+            f"load: expected sizes in {path.parent / CONFIG} that suit its weights, got {error}; restore the file"
+        ) from error
     check_weights(model, path, task.obsolete_weights)
 
 

@@ -39,6 +39,7 @@ class DANSettings(ModelSettings):
     word_mechanism: str = "softmax"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup("mechanism", self.word_mechanism, MECHANISMS)
 
     def text(self, vocabulary: int, word_dim: int) -> TextEncoder:

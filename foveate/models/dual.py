@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foveate.checks import check_number
 from foveate.encoders.bag_of_words import BagOfWords
 from foveate.encoders.sentences import SentenceEncoder
 from foveate.encoders.standardise import Standardise
@@ -44,8 +43,8 @@ class DualSettings(MatchingModelSettings):
     text_dropout: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup("text", self.text, dict.fromkeys(get_args(DualText)))
-        check_number("DualSettings", "hidden", self.hidden, least=1, advice="512 is a good start")
 
     @property
     def reads_states(self) -> bool:

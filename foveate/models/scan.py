@@ -56,6 +56,7 @@ class FragmentMatcherSettings(MatchingModelSettings):
         return self.text == "minilm"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup("bidirectional", self.bidirectional, dict.fromkeys(get_args(Bidirectional)))
         if self.bidirectional == "concatenate" and self.hidden % 2:
             raise ValueError(

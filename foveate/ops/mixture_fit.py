@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from foveate.checks import at_least_float32, check_floating, check_number
+from foveate.checks import at_least_float32, check_counts, check_floating, check_number
 from foveate.errors import ShapeError
 from foveate.ops.compact import CompactDensity
 from foveate.ops.density import Density
@@ -159,9 +159,7 @@ def select_mixture(
 
 def _check_options(where: str, start: str, **counts: int) -> None:
     lookup(f"{where} start", start, STARTS)
-    for name, value in counts.items():
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{where}: expected {name} as a whole number >= 1, got {value!r}; use 1 or more")
+    check_counts(where, **counts)
 
 
 def _points(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.attention import MECHANISMS
-from foveate.checks import check_number
+from foveate.checks import check_counts, check_number
 from foveate.data import DATASETS
 from foveate.data.feature_store import FeatureRecord, StoreDescription, stack_features
 from foveate.data.samples import Dataset
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 ADVICE = "the file is damaged or was written by a newer foveate"
+COUNTS = ("word_dim", "max_tokens", "max_words", "max_answers")  # settings of tasks that are 1 or more, or absent
 Content = Literal["questions", "captions"]
 
 
@@ -116,6 +117,8 @@ class TaskSettings(ABC):
     split_seed: int = 0
 
     def __post_init__(self) -> None:
+        given = {name: getattr(self, name, None) for name in COUNTS}
+        check_counts(type(self).__name__, **{name: value for name, value in given.items() if value is not None})
         lookup("mechanism", self.mechanism, MECHANISMS)
         lookup("dataset", self.dataset, DATASETS)
         lookup("tokenizer", self.tokenizer, TOKENIZERS)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from foveate.checks import check_counts
 from foveate.errors import DataError
 from foveate.tasks import AnyTask, Examples
 
@@ -131,6 +132,7 @@ def evaluation_batches(count: int, batch_size: int, processes: int, process: int
     >>> [evaluation_batches(5, batch_size=2, processes=2, process=process) for process in (0, 1)]
     [[[0, 2], [4]], [[1, 3]]]
     """
+    check_counts("evaluate", batch_size=batch_size)
     own = list(range(process, count, processes))
     return [own[start : start + batch_size] for start in range(0, len(own), batch_size)]
 

@@ -38,3 +38,19 @@ def test_what_the_file_system_says_is_one_line(tmp_path: Path, capsys):
     assert main(["scenes", str(file), "--count", "1"]) == 1
     message = f"foveate scenes: expected a path that can be used, got File exists: {file}; choose another\n"
     assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize("change", ["hidden=-1", "hidden=0", "word_dim=-1", "dropout=2", "max_words=0"])
+@pytest.mark.parametrize("recipe", ["captioning-lstm-scenes", "matching-scan-scenes"])
+def test_sizes_that_no_model_has_are_one_line(recipe: str, change: str, tmp_path: Path, capsys):
+    assert main(["train", recipe, change, "--out", str(tmp_path / "run")]) == 1
+    assert f"Settings: expected {change.split('=')[0]} " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change", ["heads=0", "heads=-2", "layers=-1", "word_dim=0", "max_tokens=0", "max_answers=0", "map_size=0,4"]
+)
+def test_sizes_of_answering(change: str, tmp_path: Path, capsys):
+    """Some of them trained without an error: a negative number of layers was none."""
+    assert main(["train", "vqa-mcan-scenes", change, "--out", str(tmp_path / "run")]) == 1
+    assert "Settings: expected " in capsys.readouterr().err

@@ -84,3 +84,10 @@ def test_every_tensor_of_a_batch_moves() -> None:
     assert all(tensor.is_meta for tensor in found)
     assert (moved.words, inner["x"][1], inner["z"].b) == (["a"], 1, 2)
     assert move(batch, torch.device("cpu")) is batch
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_an_evaluation_needs_examples_in_a_batch(batch_size):
+    """A negative size made no batches: nothing was evaluated, and a file without predictions was written."""
+    with pytest.raises(ValueError, match="evaluate: expected batch_size as a whole number >= 1, got"):
+        evaluation_batches(5, batch_size, 1, 0)

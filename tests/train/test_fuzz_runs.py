@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -53,6 +54,15 @@ def test_json_of_a_run(run: Path, file: str, damage: Callable[..., bytes], tmp_p
     draw, content = random.Random(f"{run.name} {file}"), (run / file).read_bytes()
     for _ in range(rounds(30)):
         try_to_load(run, file, damage(content, draw), tmp_path)
+
+
+@pytest.mark.parametrize("size", [-1, 0])
+def test_sizes_in_the_configuration_that_no_model_has(run: Path, size: int, tmp_path: Path) -> None:
+    """Found by a long fuzz: torch raises RuntimeError for negative sizes and warns about empty ones."""
+    config = read_json("test", run / CONFIG, "")
+    for changed in ({"word_dim": size}, {"model": config["settings"]["model"] | {"hidden": size}}):
+        content = json.dumps(config | {"settings": config["settings"] | changed}).encode()
+        assert not try_to_load(run, CONFIG, content, tmp_path)
 
 
 def test_every_flipped_byte_of_the_weights_is_noticed(run: Path, tmp_path: Path) -> None:

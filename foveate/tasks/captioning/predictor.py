@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from foveate.attention import Attended
+from foveate.checks import check_counts
 from foveate.data.vocabulary import EOS
 from foveate.models import Captioned, Captioner
 from foveate.models.decoding import Decoded
@@ -81,6 +82,7 @@ class CaptionPredictor(ImagePredictor["Captioning", Captioner]):
 
         Raises DataError for an image that cannot be read.
         """
+        check_counts("caption", batch_size=batch_size)
         given = {"beams": beams, "length_penalty": length_penalty, "no_repeat": no_repeat, "max_words": max_words}
         search = {name: value for name, value in given.items() if value is not None}
         found: list[GeneratedCaption] = []

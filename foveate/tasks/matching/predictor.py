@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from foveate.attention import Attended
+from foveate.checks import check_counts
 from foveate.errors import DataError
 from foveate.models import Fragments, MatchingModel, Scorer
 from foveate.models.fragments import join_fragments
@@ -132,5 +133,6 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
     def _batched(self, items: list[Item], embed: Callable[[list[Item]], Fragments], size: int) -> Fragments:
         if not items:
             raise DataError("match: expected at least one image and one sentence, got none; pass some")
+        check_counts("match", batch_size=size)
         with torch.no_grad():
             return join_fragments([embed(items[start : start + size]) for start in range(0, len(items), size)])

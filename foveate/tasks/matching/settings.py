@@ -118,7 +118,7 @@ class MatchingSettings(TaskSettings):
             check_number("matching", "word_range", self.word_range, above=0, advice="SCAN uses 0.1")
         if self.word_dropout > 1:
             raise ValueError(f"matching: expected word_dropout <= 1, got {self.word_dropout:g}; pass a probability")
-        for name in ("max_words", "captions_per_example", "folds"):
+        for name in ("captions_per_example", "folds"):
             check_number("matching", name, getattr(self, name), least=1, advice="use at least one")
         if self.ccs.weight and self.model.reads_states:
             raise ValueError(

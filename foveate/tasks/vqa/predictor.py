@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from foveate.attention import Attended
+from foveate.checks import check_counts
 from foveate.errors import DataError
 from foveate.models.answering import Answered, AnsweringModel
 from foveate.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
@@ -80,6 +81,7 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
         self, images: Sequence[ImageLike], questions: Sequence[str], *, top: int = 5, batch_size: int = 32
     ) -> list[Answer]:
         """Answer one question per image; see `answer`."""
+        check_counts("answer", top=top, batch_size=batch_size)
         if len(images) != len(questions):
             raise DataError(
                 f"answer: expected one image per question, got {len(images)} and {len(questions)}; repeat the image"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from foveate.checks import check_counts
 from foveate.losses import LOSSES
 from foveate.metrics.accuracy import RULES, Rule
 from foveate.models import AnsweringSettings, MCANSettings
@@ -66,3 +67,6 @@ class VQASettings(TaskSettings):
         lookup("loss", self.loss, LOSSES)
         lookup("loss", self.guidance_loss, LOSSES)
         lookup("rule", self.rule, RULES)
+        check_counts(
+            "VQASettings", **dict(zip(("rows of map_size", "columns of map_size"), self.map_size, strict=True))
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -94,6 +95,12 @@ def test_what_is_read_back_is_what_was_written(task: Captioning) -> None:
     chances = captioned.scores.log_softmax(-1).gather(-1, found.words[:, 0][steps][:, None])[:, 0]
     total = torch.zeros(3).index_add(0, steps.nonzero()[:, 0], chances)
     torch.testing.assert_close(total, found.log_probabilities[:, 0], rtol=1e-4, atol=1e-4)
+
+
+def test_captions_need_images_in_a_batch(task: Captioning) -> None:
+    """A negative size made no batches, hence no captions and no error."""
+    with pytest.raises(ValueError, match="caption: expected batch_size as a whole number >= 1, got -1"):
+        task.predictor(task.build_model()).captions([Path("a.png")], batch_size=-1)
 
 
 def test_trained_runs_are_measured_with_java_and_trainings_without(task: Captioning) -> None:

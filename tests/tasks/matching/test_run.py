@@ -70,6 +70,8 @@ def test_messages(run: Path, images: list[np.ndarray]) -> None:
     predictor = hub.load(run)
     with pytest.raises(DataError, match=r"match: expected a sentence, got '\.\.\.'; write at least one word"):
         predictor.match(images, ["..."])
+    with pytest.raises(ValueError, match="match: expected batch_size as a whole number >= 1, got -1"):
+        predictor.embed_text(TEXTS, batch_size=-1)
     with pytest.raises(DataError, match="match: expected at least one image and one sentence, got none"):
         predictor.match(images, [])
 

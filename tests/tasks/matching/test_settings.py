@@ -81,7 +81,7 @@ def test_messages() -> None:
         MatchingSettings(mechanism="multimodal")
     assert MatchingSettings(model=MatchingDANSettings(), mechanism="multimodal")
     for field in ("captions_per_example", "max_words", "folds", "min_count"):
-        with pytest.raises(ValueError, match=f"matching: expected {field} >= 1, got 0"):
+        with pytest.raises(ValueError, match=f"expected {field} (as a whole number )?>= 1, got 0"):
             MatchingSettings(**{field: 0})
     for field in ("word_std", "word_dropout"):
         with pytest.raises(ValueError, match=f"matching: expected {field} >= 0, got -1"):

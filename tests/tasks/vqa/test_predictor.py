@@ -69,3 +69,6 @@ def test_predictor_refusals(task: VQA, tmp_path: Path) -> None:
         predictor.answer(3, "Is it red?")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="answer: expected one image per question, got 1 and 2"):
         predictor.answers([image()], ["a", "b"])
+    for wrong in ({"top": 0}, {"top": -1}, {"top": True}, {"top": 1.5}, {"batch_size": 0}, {"batch_size": -1}):
+        with pytest.raises(ValueError, match=rf"answer: expected {next(iter(wrong))} as a whole number >= 1, got"):
+            predictor.answers([image()], ["Is it red?"], **wrong)  # type: ignore[arg-type]
