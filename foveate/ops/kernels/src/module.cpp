@@ -43,12 +43,21 @@ foveate::Graph graph_of(uintptr_t pairs, long count, long H, long W) {
   return foveate::edge_graph(rows * columns, at<const int64_t>(pairs), static_cast<int32_t>(count));
 }
 
+// What total variation is taken over: the graph, whether it is a chain, and which cells count.
+struct Domain {
+  bool chain;
+  foveate::Graph graph;
+  const uint8_t* keep;
+};
+
+Domain domain_of(uintptr_t pairs, long edges, long H, long W, uintptr_t mask) {
+  return {edges < 0 && (H == 1 || W == 1), graph_of(pairs, edges, H, W), at<const uint8_t>(mask)};
+}
+
 bool tv_prox(bool wide, uintptr_t pairs, long edges, long H, long W, uintptr_t x, uintptr_t mask, uintptr_t value,
              uintptr_t labels, uintptr_t gap, long count, double smoothness, int threads) {
   nb::gil_scoped_release release;
-  const bool chain = edges < 0 && (H == 1 || W == 1);
-  const foveate::Graph graph = graph_of(pairs, edges, H, W);
-  const auto* keep = at<const uint8_t>(mask);
+  const auto [chain, graph, keep] = domain_of(pairs, edges, H, W, mask);
   if (wide)
     return kernels().tv64.prox(graph, chain, at<double>(x), keep, at<double>(value), at<int64_t>(labels), at<double>(gap),
                                count, smoothness, threads);
@@ -59,9 +68,7 @@ bool tv_prox(bool wide, uintptr_t pairs, long edges, long H, long W, uintptr_t x
 bool fused_forward(bool wide, uintptr_t pairs, long edges, long H, long W, uintptr_t scores, uintptr_t mask,
                    uintptr_t weights, uintptr_t labels, long count, double smoothness, int threads) {
   nb::gil_scoped_release release;
-  const bool chain = edges < 0 && (H == 1 || W == 1);
-  const foveate::Graph graph = graph_of(pairs, edges, H, W);
-  const auto* keep = at<const uint8_t>(mask);
+  const auto [chain, graph, keep] = domain_of(pairs, edges, H, W, mask);
   if (wide)
     return kernels().tv64.forward(graph, chain, at<double>(scores), keep, at<double>(weights), at<int32_t>(labels), count,
                                   smoothness, threads);
