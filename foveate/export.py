@@ -59,7 +59,7 @@ def onnx_decompositions() -> dict[Any, Callable[..., Any]]:
         **decompositions(),
         aten.hypot.default: plain_hypot,
         aten.sort.stable: plain_sort,
-        aten.linalg_cholesky_ex.default: plain_cholesky,
+        aten.linalg_cholesky_ex.default: lambda matrix, upper=False, **_: plain_cholesky(matrix, upper),
         aten.linalg_cholesky.default: lambda matrix, **_: plain_cholesky(matrix)[0],
         aten.cholesky_solve.default: plain_cholesky_solve,
         **{op: in_float32(op) for op in single},

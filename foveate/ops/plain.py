@@ -167,7 +167,7 @@ def plain_sort(x: Tensor, stable: bool | None = None, dim: int = -1, descending:
     return values, order
 
 
-def plain_cholesky(matrix: Tensor, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+def plain_cholesky(matrix: Tensor, upper: bool = False) -> tuple[Tensor, Tensor]:
     """The lower Cholesky factor of matrices (..., J, J), column by column; J is known when a graph is exported.
 
     >>> plain_cholesky(torch.tensor([[4.0, 2.0], [2.0, 2.0]]))[0].tolist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from foveate.tables.published import (
     ENTITIES,
     FLICKR_14,
@@ -42,7 +44,7 @@ def _columns(split: str, prefix: str = "", suffix: str = "") -> tuple[Column, ..
 
 
 def _rows(
-    paper: dict[str, tuple[tuple[float, ...], ...]],
+    paper: Mapping[str, tuple[tuple[float, ...], ...]],
     data: str = "flickr30k",
     changes: tuple[str, ...] = (),
     ensemble: bool = True,
