@@ -17,6 +17,7 @@ import foveate as fv
 from foveate.data import scenes
 from foveate.search import list_images
 
+RUNS = ("scenes-captioning", "scenes-search", "photos-captioning", "photos-search")
 SEED, COUNT, MADE, BATCH = 7, 150, 20, 25
 
 
@@ -32,7 +33,7 @@ def kinds(directory: Path) -> dict[str, list[str | np.ndarray]]:
     }
 
 
-def main(directory: tyro.conf.Positional[Path], runs: tuple[str, ...] = ("scenes-captioning", "photos-search")) -> None:
+def main(directory: tyro.conf.Positional[Path], runs: tuple[str, ...] = RUNS) -> None:
     """Print the number of warnings per run and kind of image."""
     torch.set_num_threads(1)
     images = kinds(directory)
