@@ -13,8 +13,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from foveate.errors import DataError
+from foveate.features import Familiarity
 from foveate.tasks import AnyTask, Predictor
-from foveate.tasks.familiarity import Familiarity
 from foveate.tasks.inputs import ImagePredictor
 from foveate.train.recipe import file_errors, read_run, read_task, run_directory
 from foveate.train.records import CONFIG, ENVIRONMENT, FAMILIARITY, METRICS, VOCABULARY
@@ -63,7 +63,8 @@ def load(
     load_weights(model, directory / WEIGHTS, task.obsolete_weights)
     predictor = task.predictor(model.to(device or "cpu").eval())
     if isinstance(predictor, ImagePredictor) and (directory / FAMILIARITY).is_file():
-        return replace(predictor, familiarity=Familiarity.from_tensors(load_tensors(directory / FAMILIARITY)[0]))
+        path = directory / FAMILIARITY
+        return replace(predictor, read_familiarity=lambda: Familiarity.from_tensors(load_tensors(path)[0]))
     return predictor
 
 

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from foveate import hub
-from foveate.cli.options import Count
-from foveate.cli.outputs import check_figure, print_table
+from foveate.cli.terminal import Count, check_figure, print_table
 from foveate.data.image_files import decode_image
 from foveate.tasks.vqa.predictor import Answer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from foveate.cli.outputs import check_figure, print_table
+from foveate.cli.terminal import check_figure, print_table
 from foveate.data.folder_check import FolderReport, check_folder
 from foveate.data.folder_files import ALL
 from foveate.data.samples import Dataset, ImageRecord

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foveate.cli.options import Count
-from foveate.cli.outputs import print_table
+from foveate.cli.terminal import Count, print_table
 from foveate.cli.train import directory_name, is_first_process
 from foveate.errors import UnknownName
 from foveate.io import DataDirectory, write_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from foveate.cli.main import COMMANDS, FLAGS
-from foveate.cli.options import keyword_options
+from foveate.cli.terminal import keyword_options
 from foveate.registry import lookup
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from foveate.attention import MECHANISMS
-from foveate.cli.options import Count
-from foveate.cli.outputs import print_table
+from foveate.cli.terminal import Count, print_table
 from foveate.cli.train import is_first_process
 from foveate.errors import DataError
 from foveate.io import read_json

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from foveate import hub
-from foveate.cli.outputs import check_parent, print_table
+from foveate.cli.terminal import check_parent, print_table
 from foveate.cli.train import is_first_process
 from foveate.io import DataDirectory, write_json
 from foveate.train.evaluation import collect, evaluate_together
-from foveate.train.example_values import write_examples
 from foveate.train.recipe import read_run
+from foveate.train.records import write_examples
 
 
 def evaluate(

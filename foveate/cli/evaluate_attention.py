@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foveate import hub
-from foveate.cli.outputs import print_table
+from foveate.cli.terminal import print_table
 from foveate.data import DATASETS, Dataset
 from foveate.errors import DataError
 from foveate.io import DataDirectory, write_json

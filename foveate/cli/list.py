@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.attention import options_table
-from foveate.cli.outputs import print_table
+from foveate.cli.terminal import print_table
 from foveate.errors import DataError
 from foveate.ops import kernels
 from foveate.registry import lookup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foveate.cli.outputs import check_figure, check_parent, print_table
+from foveate.cli.terminal import check_figure, check_parent, print_table
 from foveate.io import write_json
 from foveate.watch import NEUTRAL, Look, describe, load_pretrained
 from foveate.watch import look as look_at

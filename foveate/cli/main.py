@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from foveate.cli.options import UsageError, annotate, check_options, keyword_options
+from foveate.cli.terminal import UsageError, annotate, check_options, keyword_options
 from foveate.errors import FoveateError, UnknownName
 from foveate.registry import load_target, lookup
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from foveate import hub
-from foveate.cli.outputs import check_parent
+from foveate.cli.terminal import check_parent
 from foveate.cli.train import is_first_process
 from foveate.errors import DataError
 from foveate.io import DataDirectory, write_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foveate.cli.outputs import print_table
+from foveate.cli.terminal import print_table
 from foveate.errors import DataError
 from foveate.metrics.differences import p_in_words
 from foveate.rating import Study, make_study, read_results

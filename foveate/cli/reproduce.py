@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from foveate.cli.outputs import print_table
+from foveate.cli.terminal import print_table
 from foveate.cli.train import is_first_process
 from foveate.errors import DataError
 from foveate.io import atomic_write, write_json

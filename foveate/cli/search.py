@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foveate import hub
-from foveate.cli.options import Count
-from foveate.cli.outputs import check_figure, print_table
+from foveate.cli.terminal import Count, check_figure, print_table
 from foveate.data.files import IMAGE_SUFFIXES
 from foveate.data.image_files import decode_image
 from foveate.errors import DataError

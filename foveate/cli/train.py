@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from foveate.cli.outputs import print_table
+from foveate.cli.terminal import print_table
 from foveate.io import DataDirectory
 from foveate.recipes import RECIPES
 from foveate.registry import lookup
@@ -57,10 +57,11 @@ def train(
 
 def _show_commands(task: str, directory: Path, data: Path | None) -> None:
     """Print how the run can be used."""
-    for purpose, command in TASKS[task].presentation.commands(str(directory)):
-        print(f"{purpose}:\n  {command}")
+    run = shlex.quote(str(directory))
+    for purpose, command in TASKS[task].presentation.commands:
+        print(f"{purpose}:\n  {command.replace('RUN', run)}")
     rest = f" --data {shlex.quote(str(data))}" if data is not None else ""
-    print(f"evaluate it:\n  foveate evaluate {shlex.quote(str(directory))}{rest}")
+    print(f"evaluate it:\n  foveate evaluate {run}{rest}")
 
 
 def directory_name(recipe: str, changes: Sequence[str]) -> str:

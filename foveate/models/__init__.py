@@ -13,10 +13,9 @@ from foveate.models.families import (
     MatchingModelSettings,
     ModelSettings,
 )
-from foveate.models.fragment_matcher import FragmentMatcher
 from foveate.models.fragments import CrossAttended, Fragments, InnerProduct, MatchingModel, Scorer
 from foveate.models.mcan import MCAN, MCANSettings
-from foveate.models.scan import SCAN, SCANSettings
+from foveate.models.scan import SCAN, FragmentMatcher, SCANSettings
 
 MODELS: dict[str, type[ModelSettings]] = {
     "mcan": MCANSettings,

@@ -63,6 +63,10 @@ class ReasoningDANSettings(DANSettings, AnsweringSettings):
 class MatchingDANSettings(DANSettings, MatchingModelSettings):
     """m-DAN: one vector per image and per sentence, by attention in several steps with separate memories."""
 
+    @property
+    def reads_states(self) -> bool:
+        return False
+
     def scorer(self, attend: nn.Module) -> InnerProduct:
         return InnerProduct()
 

@@ -94,9 +94,9 @@ class MatchingModelSettings(ModelSettings):
         return self.attended_rule is not None
 
     @property
+    @abstractmethod
     def reads_states(self) -> bool:
         """True if sentences are passed with the states of a pretrained encoder, see `SentenceEncoder`."""
-        return False
 
     @abstractmethod
     def scorer(self, attend: nn.Module) -> Scorer | InnerProduct:

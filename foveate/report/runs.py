@@ -15,9 +15,8 @@ from foveate.metrics.means import ExampleValues
 from foveate.report.measures import STEP_TIME
 from foveate.tasks import AnyTask
 from foveate.tasks.presentation import Presentation
-from foveate.train.example_values import EXAMPLES, read_examples
 from foveate.train.recipe import Recipe, read_run, run_directory
-from foveate.train.records import ENVIRONMENT, LOG, METRICS, History, read_log
+from foveate.train.records import ENVIRONMENT, EXAMPLES, LOG, METRICS, History, read_examples, read_log
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,8 @@ def _commands(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
     """What can be done with the best run, and how to train another one."""
     recipe, chosen = runs[0].opened[0], _best_run(runs)
     directory = str(chosen.directories[0])
-    yield from runs[0].shown.commands(directory)
+    for purpose, command in runs[0].shown.commands:
+        yield purpose, command.replace("RUN", shlex.quote(directory))
     yield f"evaluate {chosen.name} on the test split", f"foveate evaluate {shlex.quote(directory)} --split test"
     yield "train with another mechanism from the beginning", f"foveate train {recipe.name} mechanism=tvmax"
     yield "list the recipes, the mechanisms and their options", "foveate list"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,13 +22,12 @@ from foveate.data.vocabulary import PAD, Vocabulary
 from foveate.encoders import ImageEncoder, encoder_of, word_vectors
 from foveate.encoders.word_vectors import PACKAGED
 from foveate.errors import DataError, UnknownName
-from foveate.features import ImageFeatures
+from foveate.features import Familiarity, ImageFeatures, describe_distance, mean_features
 from foveate.io import DataDirectory, DataRoot
 from foveate.metrics.means import ExampleValues
 from foveate.models.answering import AnyImageEncoder
 from foveate.ops.basis import GaussianBasis
 from foveate.registry import lookup
-from foveate.tasks.familiarity import Familiarity, describe_distance, mean_features
 from foveate.tasks.images import Conv, Extracted, ImageLike, Images, ImageSource, encoder_input, stack_images, to_pixels
 from foveate.tasks.task import Batch, Example, Metrics, Model, Prediction, Predictor, SettingsType, Task
 
@@ -413,10 +412,15 @@ class ImagePredictor(Predictor[ImageTask, Model]):
     """A trained model that reads images in any form.
 
     Attributes:
-        familiarity: of the images it was trained on; None for runs that do not know.
+        read_familiarity: reads what the run knows of the images it was trained on; None for runs that do not know.
     """
 
-    familiarity: Familiarity | None = None
+    read_familiarity: Callable[[], Familiarity] | None = None
+
+    @cached_property
+    def familiarity(self) -> Familiarity | None:
+        """The features of the images that the run was trained on, read when they are first needed."""
+        return None if self.read_familiarity is None else self.read_familiarity()
 
     @property
     def device(self) -> torch.device:

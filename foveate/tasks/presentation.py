@@ -109,7 +109,7 @@ class Presentation:
         rate: `rate(predictor, data, image)` is what people rate of a run on an image of a dataset; None if there is
             nothing to rate.
         rated_kind: what the text is called that a run writes about an image.
-        commands: `commands(run)` lists what can be done with a run, as pairs of purpose and command line.
+        commands: what can be done with a run, as pairs of purpose and command line; RUN stands for its directory.
     """
 
     headlines: Mapping[str, str]
@@ -122,7 +122,7 @@ class Presentation:
     draw_failures: Callable[[Mapping[str, Any], Any, Sequence[str]], Iterator[DrawnExample]] | None = None
     rate: Callable[[Any, Dataset, ImageRecord], Rated | None] | None = None
     rated_kind: str = "text"
-    commands: Callable[[str], Sequence[tuple[str, str]]] = lambda run: ()
+    commands: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)

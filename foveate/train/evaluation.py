@@ -11,9 +11,9 @@ from torch import nn
 from tqdm import tqdm
 
 from foveate.errors import DataError
+from foveate.features import Familiarity
 from foveate.io import DataRoot
 from foveate.tasks import AnyTask, Examples, Metrics
-from foveate.tasks.familiarity import Familiarity
 from foveate.train.batches import evaluation_batches, move, read_batches, seed_everything
 from foveate.train.processes import broadcast_buffers, gather_states, make_accelerator
 from foveate.train.records import FAMILIARITY
@@ -92,7 +92,8 @@ def collect(
     merged = task.metrics()
     for state in gather_states(accelerator, metrics.state()):
         merged.merge(state)
-    merged.place(accelerator.device)
+    if accelerator.device.type != "cpu":
+        merged.place(accelerator.device)
     return merged
 
 

@@ -21,7 +21,6 @@ from foveate.train.averaging import WeightAverage
 from foveate.train.batches import Plan, move, read_batches, seed_everything
 from foveate.train.config import Training, build_optimiser, scale_and_clip, set_rate
 from foveate.train.evaluation import collect, save_familiarity
-from foveate.train.example_values import EXAMPLES, write_examples
 from foveate.train.processes import (
     LossModule,
     StopRequest,
@@ -33,6 +32,7 @@ from foveate.train.processes import (
 from foveate.train.records import (
     CONFIG,
     CURVE,
+    EXAMPLES,
     LOG,
     VOCABULARY,
     Evaluation,
@@ -41,6 +41,7 @@ from foveate.train.records import (
     lock,
     note_environment,
     open_run,
+    write_examples,
 )
 from foveate.train.weights import (
     CHECKPOINT,

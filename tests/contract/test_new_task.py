@@ -159,7 +159,7 @@ PRESENTATION = Presentation(
     title="What they count",
     about="The first images of the split.",
     draw=draw_counts,
-    commands=lambda run: (("count the objects of your own image", f"python count.py {run} image.jpg"),),
+    commands=(("count the objects of your own image", "python count.py RUN image.jpg"),),
 )
 DEMO = Demo("counting-pool-scenes", "runs/first", ("softmax", "sparsemax"), ("softmax", "sparsemax"))
 ''',

@@ -11,7 +11,7 @@ import pytest
 from foveate.cli.main import main
 from foveate.errors import DataError
 from foveate.report import ReportRun, compare_runs, write_report
-from foveate.train.example_values import EXAMPLES, read_examples, write_examples
+from foveate.train.records import EXAMPLES, read_examples, write_examples
 
 
 def keep(directory: Path, accuracy: np.ndarray, js: np.ndarray) -> Path:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from foveate.tasks.images import captioned_images
@@ -57,10 +56,6 @@ def rate_caption(predictor: CaptionPredictor, data: Dataset, image: ImageRecord)
     return Rated("", found.text, found.words, found.attention)
 
 
-def _commands(run: str) -> Sequence[tuple[str, str]]:
-    return (("caption your own image", f"foveate caption {shlex.quote(run)} image.jpg --plot words.png"),)
-
-
 PRESENTATION = Presentation(
     headlines={
         "cider-d": "CIDEr-D",
@@ -93,7 +88,7 @@ PRESENTATION = Presentation(
     draw_failures=draw_chosen_captions,
     rate=rate_caption,
     rated_kind="caption",
-    commands=_commands,
+    commands=(("caption your own image", "foveate caption RUN image.jpg --plot words.png"),),
 )
 DEMO = Demo(
     "captioning-lstm-scenes",

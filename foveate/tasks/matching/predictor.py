@@ -33,12 +33,10 @@ class WordAttention:
         words: of the sentence.
         attention: over the image, of batch size one with one query per word: `attention.map(H, W)[0, t]` is where
             word t looks.
-        warning: if the image is unlike those that the run was trained on.
     """
 
     words: tuple[str, ...]
     attention: Attended
-    warning: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,7 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
         start = int(settings.model.uses_bos_eos)
         inner = slice(start, start + len(words))
         weights, context = attended.weights[:, inner], attended.context[:, inner]
-        warning = None if self.familiarity is None else self.warnings(self.read_images([image]))[0]
-        return WordAttention(words, replace(attended, weights=weights, context=context), warning)
+        return WordAttention(words, replace(attended, weights=weights, context=context))
 
     def unknown(self, text: str) -> tuple[str, ...]:
         """Words of a sentence that the model does not know."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from foveate.models import Scorer
@@ -65,14 +64,6 @@ def rate_words(predictor: MatchingPredictor, data: Dataset, image: ImageRecord) 
     return Rated(captions[0].text, "", found.words, found.attention)
 
 
-def _commands(run: str) -> Sequence[tuple[str, str]]:
-    path = shlex.quote(run)
-    return (
-        ("embed a directory of images", f"foveate index {path} IMAGES images.index"),
-        ("search it by a sentence", 'foveate search images.index "a red circle"'),
-    )
-
-
 def _recall(label: str) -> Measure:
     return Measure(label, "%", "higher", 1)
 
@@ -104,7 +95,10 @@ PRESENTATION = Presentation(
     failures=("t2i_r1", "t2i_r5", "t2i_r10", "attention_f1"),
     draw_failures=draw_chosen_words,
     rate=rate_words,
-    commands=_commands,
+    commands=(
+        ("embed a directory of images", "foveate index RUN IMAGES images.index"),
+        ("search it by a sentence", 'foveate search images.index "a red circle"'),
+    ),
 )
 DEMO = Demo(
     "matching-scan-scenes",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,15 @@ from torch import Tensor
 from foveate.data.feature_store import FeatureRecord
 from foveate.data.samples import Dataset, Question
 from foveate.data.vocabulary import AnswerVocabulary
+from foveate.errors import DataError
 from foveate.features import ImageFeatures
+from foveate.io import DataDirectory, DataRoot, read_json
 from foveate.ops.resample import resample_map, to_distribution
 from foveate.tasks.images import ImageReader, ImageSource, stack_images
-from foveate.tasks.inputs import Inputs
+from foveate.tasks.inputs import Inputs, choose_min_count
 from foveate.tasks.vqa.settings import VQASettings
+
+SOURCE = "openvqa publishes answer_dict.json; a plain JSON list of answers works too"
 
 
 @dataclass(frozen=True)
@@ -148,3 +153,40 @@ def _stack_maps(maps: Sequence[Sequence[Tensor]], region: Tensor) -> Tensor | No
         for place, one in enumerate(own):
             row[place] = one
     return stacked
+
+
+def choose_vocabulary(settings: VQASettings, questions: Sequence[Question], root: DataRoot) -> AnswerVocabulary:
+    """The answers of the settings.
+
+    Args:
+        settings: with `answer_list`, `answer_split`, `min_count` and `max_answers`.
+        questions: of the training split.
+        root: directory of the data.
+    """
+    if settings.answer_list is not None:
+        return AnswerVocabulary(read_answers(settings.answer_list, root)[: settings.max_answers])
+    if settings.answer_split is not None:
+        counted = replace(settings, train_split=settings.answer_split)
+        questions = counted.read("train", root).questions
+    found = AnswerVocabulary.from_questions(questions, choose_min_count(settings.min_count, len(questions)))
+    return AnswerVocabulary(found.answers[: settings.max_answers])
+
+
+def read_answers(name: str, root: DataRoot) -> tuple[str, ...]:
+    """The answers of a file in their order: a list, a mapping from answers to positions, or openvqa's pair of mappings.
+
+    Args:
+        name: the file, as named or in the directory of the data.
+        root: directory of the data.
+    """
+    path = Path(name).expanduser()
+    home = DataDirectory.of(root).path
+    if home is not None and not path.is_file():
+        path = home / path
+    content: Any = read_json("answers", path, SOURCE)
+    if isinstance(content, list) and content and isinstance(content[0], dict):
+        content = content[0]  # openvqa: answers to positions, then positions to answers
+    answers = sorted(content, key=content.__getitem__) if isinstance(content, dict) else content
+    if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
+        raise DataError(f"answers: expected a list of answers in {path}, got {content!r:.60}; {SOURCE}")
+    return tuple(answers)

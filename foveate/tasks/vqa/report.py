@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,14 +108,6 @@ def rate_answer(predictor: VQAPredictor, data: Dataset, image: ImageRecord) -> R
     return Rated(questions[0].text, found.text, (found.text,), found.attention)
 
 
-def _commands(run: str) -> Sequence[tuple[str, str]]:
-    path = shlex.quote(run)
-    return (
-        ("ask about your own image", f'foveate answer {path} image.jpg "What is this?" --plot attention.png'),
-        ("write the result file of an evaluation server", f"foveate predict {path} --data DIR --out results.json"),
-    )
-
-
 PRESENTATION = Presentation(
     headlines={
         "accuracy": "accuracy",
@@ -157,7 +148,10 @@ PRESENTATION = Presentation(
     draw_failures=draw_chosen_answers,
     rate=rate_answer,
     rated_kind="answer",
-    commands=_commands,
+    commands=(
+        ("ask about your own image", 'foveate answer RUN image.jpg "What is this?" --plot attention.png'),
+        ("write the result file of an evaluation server", "foveate predict RUN --data DIR --out results.json"),
+    ),
 )
 DEMO = Demo(
     "vqa-mcan-scenes",

@@ -23,9 +23,8 @@ from foveate.tasks.images import encoder_input
 from foveate.tasks.inputs import CombinedMetrics, ImageTextTask, Inputs
 from foveate.tasks.presentation import Demo, Page, Presentation
 from foveate.tasks.task import Loss
-from foveate.tasks.vqa.answer_lists import choose_vocabulary
 from foveate.tasks.vqa.constraints import answer_resourcing, answer_swapping
-from foveate.tasks.vqa.data import QuestionExamples, VQABatch, VQAExample, collate
+from foveate.tasks.vqa.data import QuestionExamples, VQABatch, VQAExample, choose_vocabulary, collate
 from foveate.tasks.vqa.predictor import VQAPredictor
 from foveate.tasks.vqa.report import DEMO, PAGE, PRESENTATION
 from foveate.tasks.vqa.settings import VQASettings

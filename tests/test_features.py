@@ -13,8 +13,7 @@ from foveate.cli import main
 from foveate.data import DATASETS
 from foveate.data.examples import example_photos
 from foveate.errors import DataError
-from foveate.features import ImageFeatures
-from foveate.tasks.familiarity import LEAST, Familiarity, mean_features
+from foveate.features import LEAST, Familiarity, ImageFeatures, mean_features
 from foveate.tasks.images import encoder_input
 from foveate.train.recipe import run_directory
 from foveate.train.records import FAMILIARITY
@@ -69,7 +68,8 @@ def test_results_and_the_command_line_carry_the_warning(capsys: pytest.CaptureFi
     assert captioner.caption(scene).warning is None
     assert captioner.caption(photo).warning is not None
     assert hub.load("scenes-vqa").answer(photo, "What colour is it?").warning is not None
-    assert hub.load("scenes-matching").look(photo, "a red circle").warning is not None
+    matcher = hub.load("scenes-matching")
+    assert matcher.warnings(matcher.read_images([photo]))[0] is not None
     assert main(["answer", "scenes-vqa", photo, "What colour is it?"]) == 0
     seen = capsys.readouterr()
     assert "unlike those" in seen.err
@@ -97,8 +97,9 @@ def test_a_run_without_it_and_a_damaged_one(tmp_path: Path) -> None:
         {**tensors, "mean": torch.zeros(3)},
     ):
         save_tensors(copy / FAMILIARITY, wrong)
+        damaged = hub.load(copy)
         with pytest.raises(DataError, match="familiarity: expected mean"):
-            hub.load(copy)
+            damaged.warnings(damaged.read_images([np.zeros((20, 20, 3), np.uint8)]))
     (copy / FAMILIARITY).unlink()
     pixels = np.zeros((20, 20, 3), np.uint8)
     assert hub.load(copy).caption(pixels).warning is None
