@@ -125,11 +125,12 @@ def _drop_leftovers(recipe: Recipe, changed: Field) -> Recipe:
         return recipe
     settings = recipe.settings
     accepted = MECHANISMS[settings.mechanism].options
-    left = [] if accepted is None else [name for name in settings.mechanism_options if name not in accepted]
+    options = getattr(settings, "mechanism_options", {})
+    left = [] if accepted is None else [name for name in options if name not in accepted]
     if not left:
         return recipe
     print(f"{recipe.name}: {', '.join(left)} dropped, since {settings.mechanism} has no such option", file=sys.stderr)
-    kept = {name: value for name, value in settings.mechanism_options.items() if name not in left}
+    kept = {name: value for name, value in options.items() if name not in left}
     return _replace_recipe(recipe, "settings.mechanism_options", kept)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from foveate.train.example_values import EXAMPLES, write_examples
 
 from foveate import hub
 from foveate.report import ReportRun, write_report
 from foveate.report.failures import choose_failures, failure_rule
 from foveate.tasks import TASKS
+from foveate.train.records import EXAMPLES, write_examples
 from tests.untrained import make_untrained
 
 RIGHT, WRONG = {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0, "e": 0.0}, {"a": 1.0, "b": 0.0, "c": 0.0, "d": 0.0, "e": 0.0}
