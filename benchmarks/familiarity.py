@@ -8,6 +8,7 @@ The photographs and the drawn shapes (Scenes, test) have no part in what a run r
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ def main(directory: tyro.conf.Positional[Path], runs: tuple[str, ...] = RUNS) ->
     torch.set_num_threads(1)
     images = kinds(directory)
     for name in runs:
-        run = fv.load(name)
+        run: Any = fv.load(name)
         for kind, all_of in images.items():
             batches = (all_of[k : k + BATCH] for k in range(0, len(all_of), BATCH))
             warned = [warning for batch in batches for warning in run.warnings(run.read_images(batch))]
