@@ -19,7 +19,7 @@ from foveate.models import MCANSettings
 from foveate.ops import TRANSFORMS
 from foveate.recipes import RECIPES
 from foveate.tasks import TASKS
-from foveate.tasks.images import Conv, Stored
+from foveate.tasks.images import Conv
 from foveate.tasks.inputs import Inputs
 from foveate.tasks.vqa import VQA, VQASettings
 from foveate.train import Adam, Recipe, Training, to_config
@@ -45,6 +45,7 @@ VALUES: dict[str, Any] = {
     "padding": False,
     "transform": "sparsemax",
     "family": "beta-gaussian",
+    "temperature": 2.0,
 }
 GIVEN = {"scores", "mask", "dim", "edges", "fit", "self"}
 INPUTS = Inputs(Vocabulary.from_tokens([["is", "it", "red"]]))
@@ -112,7 +113,7 @@ def shrink(recipe: Recipe) -> Recipe:
 def test_every_recipe_loads(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     recipe = shrink(RECIPES[name]())
-    dim = 6 if isinstance(recipe.settings.images, Stored) else None
+    dim = None if isinstance(recipe.settings.images, Conv) else 6
     vocabulary = replace(INPUTS, image_dim=dim).to_json()
     if recipe.task == "vqa":
         vocabulary["answers"] = AnswerVocabulary(("yes", "no")).to_json()

@@ -192,7 +192,7 @@ def test_a_text_longer_than_any_path(capsys: pytest.CaptureFixture[str]) -> None
             1,
             "search: expected a run with the call 'embed_image', got",
         ),
-        (["search", "found", "blue", "--top", "0"], 1, "search: expected top >= 1, got 0"),
+        (["search", "found", "blue", "--top", "0"], 2, "search: expected --top as a whole number >= 1, got '0'"),
         (
             ["search", "found", "photos/red0.png", "--rerank", "runs/scan"],
             1,

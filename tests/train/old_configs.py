@@ -262,3 +262,14 @@ def older(config: dict[str, Any]) -> dict[str, Any]:
     groups = {path.partition(".")[0] for path in kind.renamed.values() if "." in path}
     flat = {name: value for name, value in settings.items() if name in kind.renamed or name not in groups}
     return {**config, "format": 1, "settings": flat}
+
+
+def is_younger(recipe: Recipe) -> bool:
+    """True if a group of its settings uses a field that version 0.1 did not have."""
+    known = [path for path in SETTINGS[recipe.task].renamed.values() if "." in path]
+    for group in {path.partition(".")[0] for path in known}:
+        part = getattr(recipe.settings, group)
+        changed = [name for name, value in vars(part).items() if value != getattr(type(part)(), name)]
+        if any(f"{group}.{name}" not in known for name in changed):
+            return True
+    return False

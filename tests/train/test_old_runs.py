@@ -20,7 +20,7 @@ from foveate.train import Recipe, from_config, override, to_config, train_recipe
 from foveate.train.recipe import file_errors, rename_fields
 from foveate.train.records import CONFIG
 from foveate.train.weights import CHECKPOINT, WEIGHTS, load_tensors, save_tensors
-from tests.train.old_configs import CASES, SETTINGS, TRAINING, older
+from tests.train.old_configs import CASES, SETTINGS, TRAINING, is_younger, older
 from tests.train.test_loop import assert_same
 from tests.untrained import make_untrained
 
@@ -102,7 +102,7 @@ def test_present_configurations_have_no_old_names() -> None:
             from_config(config)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [name for name in RECIPES if not is_younger(RECIPES[name]())])
 def test_every_recipe_is_understood_as_it_was_written(name: str) -> None:
     made = RECIPES[name]()
     old = json.loads(json.dumps(older(to_config(made))))
