@@ -29,6 +29,7 @@ PACKAGES: dict[str, str] = {
     "foveate.tables": "the tables of the papers and the runs behind them",
     "foveate.authors": "checkpoints that the authors of papers published",
     "foveate.search": "an index of vectors, nearest neighbours, re-ranking",
+    "foveate.rating": "blinded studies in which people rate captions and attention maps",
     "foveate.report": "an HTML report of runs",
     "foveate.hub": "loading and sharing runs",
     "foveate.export": "runs and models for other runtimes",

@@ -36,7 +36,7 @@ def demo(
     steps: Count | None = None,
     quick: bool = False,
     from_scratch: bool = False,
-    examples: Count = 6,
+    examples: int = 6,
     out: Path | None = None,
 ) -> Path:
     """Compare mechanisms on Scenes without a download: fine-tune from an embedded run, measure, write a report.

@@ -114,7 +114,7 @@ out = mechanism("{NAME}", blend=0.25)(torch.randn(2, 6), torch.randn(2, 6, 3), g
 assert out.map().shape == (2, 2, 3) and out.context.shape == (2, 3)
 assert MECHANISMS["{NAME}"].summary == "half softmax, half sparsemax"
 made = override(RECIPES["vqa-mcan-scenes"](), ["mechanism={NAME}", "mechanism_options.blend=0.25"])
-assert made.settings.attention().options == {{"blend": 0.25}}
+assert made.settings.attention().options == {{"blend": 0.25, "temperature": 1.0}}
 """
     environment = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "OMP_NUM_THREADS": "1", "PATH": ""}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)

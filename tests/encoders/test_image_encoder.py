@@ -201,7 +201,7 @@ class TestTable:
         assert encoder.name == name
 
     def test_names(self) -> None:
-        with pytest.raises(UnknownName, match="got 'efficientnet-lite'; did you mean 'efficientnet-lite0'"):
+        with pytest.raises(UnknownName, match="got 'efficientnet-lite'; did you mean 'efficientnet-lite"):
             pretrained_encoder("efficientnet-lite")
         with pytest.raises(UnknownName, match="got 'conv'"):
             pretrained_encoder("conv")

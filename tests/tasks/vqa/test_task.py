@@ -78,7 +78,7 @@ def test_every_mechanism_answers(task: VQA, name: str) -> None:
 
 def test_options_reach_the_mechanism(task: VQA) -> None:
     chosen = replace(task, settings=replace(TINY, mechanism="entmax", mechanism_options={"alpha": 1.25}))
-    assert chosen.build_model().flat_image.attend.options == {"alpha": 1.25}
+    assert chosen.build_model().flat_image.attend.options == {"alpha": 1.25, "temperature": 1.0}
     options = {"basis": {"count": 49, "variance": 0.002}}
     chosen = replace(task, settings=replace(TINY, mechanism="continuous-softmax", mechanism_options=options))
     assert chosen.build_model().flat_image.attend.basis.centres.shape == (49, 2)
