@@ -110,7 +110,7 @@ def documentation(name: str) -> str:
     """The documentation of a mechanism: of its transform, or of the fit behind its density.
 
     >>> documentation("tvmax").splitlines()[0]
-    'Sparse weights that are constant over patches of the grid: sparsemax of the 2-D total variation denoised scores.'
+    'Sparse weights in patches: neighbouring cells of a grid tend to share the same weight.'
     """
     if name in foveate.ops.TRANSFORMS:
         return inspect.getdoc(getattr(foveate.ops, name)) or ""

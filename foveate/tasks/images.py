@@ -195,8 +195,8 @@ class Extracted(_Features):
     def path(self, root: DataRoot) -> Path:
         """The file of the features.
 
-        >>> Extracted("hf:facebook/dinov2-small", size=448).path(Path("photos"))
-        PosixPath('photos/hf-facebook-dinov2-small-448.h5')
+        >>> Extracted("hf:facebook/dinov2-small", size=448).path(Path(".")).name
+        'hf-facebook-dinov2-small-448.h5'
         """
         name = re.sub(r"[^\w.+-]+", "-", self.encoder)
         parts = [name, *([str(self.size)] if self.size else []), *([f"{self.views}-views"] if self.views > 1 else [])]
@@ -262,6 +262,12 @@ class ImageReader:
                 return computed
             self._cache[image.id, view] = computed
         return self._cache[image.id, view]
+
+    def locate(self, number: int, rows: int) -> tuple[int, int]:
+        """View and row of an example; raises IndexError beyond the last one, which ends a loop over the examples."""
+        if not -rows * self.views <= number < rows * self.views:
+            raise IndexError(f"expected an example below {rows * self.views}, got {number}")
+        return divmod(number % (rows * self.views), rows)
 
     def fingerprint(self, data: Dataset) -> str:
         """The fingerprint of the annotations, joined with that of the features if there are any."""

@@ -77,7 +77,7 @@ class CaptionExamples:
         return len(self.rows) * self.images.views
 
     def __getitem__(self, number: int) -> CaptionExample:
-        view, row = divmod(number, len(self.rows))
+        view, row = self.images.locate(number, len(self.rows))
         image = self.rows[row]
         captions = self.data.captions_of(image.id)
         shown, objects = self.images(image, view), object_names(self.data, image.id)

@@ -77,7 +77,7 @@ class CaptionPairs:
         return len(self.rows) * self.images.views
 
     def __getitem__(self, number: int) -> MatchingExample:
-        view, row = divmod(number, len(self.rows))
+        view, row = self.images.locate(number, len(self.rows))
         captions = self.rows[row]
         image = self.data.image(captions[0])
         return MatchingExample(image.id, self.images(image, view), captions)

@@ -96,7 +96,7 @@ class QuestionExamples:
         return len(self.rows) * self.images.views
 
     def __getitem__(self, number: int) -> VQAExample:
-        view, row = divmod(number, len(self.rows))
+        view, row = self.images.locate(number, len(self.rows))
         questions = self.rows[row]
         image = self.images(self.data.image(questions[0]), view)
         if self.map_size is None:
