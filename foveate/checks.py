@@ -193,3 +193,15 @@ def _numbers(where: str, rows: int | Sequence[int]) -> list[int]:
             f"{where}: expected an int, a slice, a sequence or a tensor, got {type(rows).__name__}; number the examples"
         )
     return [index(row) for row in rows] if isinstance(rows, Sequence) else [index(rows)]
+
+
+class CheckedSizes:
+    """A dataclass of sizes: raises ValueError for a whole number below 1 and a dropout that is no probability."""
+
+    def __post_init__(self) -> None:
+        values = dict(vars(self))
+        where = type(self).__name__
+        check_counts(where, **{name: value for name, value in values.items() if type(value) is int})
+        for name, value in values.items():
+            if name.endswith("dropout") and not 0 <= value <= 1:
+                raise ValueError(f"{where}: expected {name} from 0 to 1, got {value!r}; pass a probability")

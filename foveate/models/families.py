@@ -7,12 +7,12 @@ The settings of a task name the family, and the rows of the table that belong to
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from torch import nn
 
-from foveate.checks import check_counts
+from foveate.checks import CheckedSizes
 
 if TYPE_CHECKING:
     from foveate.models.answering import AnsweringModel, AnyImageEncoder
@@ -23,7 +23,7 @@ Settings = TypeVar("Settings", bound="ModelSettings")
 
 
 @dataclass(frozen=True)
-class ModelSettings(ABC):  # noqa: B024  (each family has its own signature of build)
+class ModelSettings(CheckedSizes, ABC):  # each family has its own signature of build
     """A row of `MODELS`; its fields are everything about the network that can be chosen.
 
     Class attributes:
@@ -31,14 +31,6 @@ class ModelSettings(ABC):  # noqa: B024  (each family has its own signature of b
     """
 
     renamed: ClassVar[dict[str, str]] = {}
-
-    def __post_init__(self) -> None:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        where = type(self).__name__
-        check_counts(where, **{name: value for name, value in values.items() if type(value) is int})
-        for name, value in values.items():
-            if name.endswith("dropout") and not 0 <= value <= 1:
-                raise ValueError(f"{where}: expected {name} from 0 to 1, got {value!r}; pass a probability")
 
 
 @dataclass(frozen=True)
