@@ -38,11 +38,15 @@ ABOUT = {
     "cli": "command line",
     "studio": "web page",
     "tables": "the papers' tables",
+    "rating": "studies with\nhuman raters",
+    "authors": "published\ncheckpoints",
+    "export": "other runtimes",
 }
 WIDTH, HEIGHT, GAP = 1.7, 0.72, 0.55
 # Columns that keep long arrows clear of other boxes; packages without one are centred in their row.
 COLUMNS = {"cli": 2.5, "studio": 1.0, "report": 1.6, "hub": 1.6, "recipes": 3.0, "train": 2.0, "search": 0.0}
 COLUMNS |= {"tasks": 2.0, "models": 1.0, "plot": 0.0, "attention": 0.0, "encoders": 1.0, "losses": 2.0, "metrics": 3.0}
+COLUMNS |= {"rating": 0.5, "authors": 0.5, "hf": 3.2, "export": 4.0, "tables": 3.0}
 INK, PAPER, LINE = "#10131a", "#f5f6f8", "#7d8794"
 
 
