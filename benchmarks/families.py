@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 import foveate as fv  # noqa: E402
 from foveate import hf  # noqa: E402
 from foveate.watch.model_families import family_of  # noqa: E402
-from tests.watch.processors import PROCESSORS  # noqa: E402
 from tests.watch.test_exactness import eager_attentions  # noqa: E402
+from tests.watch.test_planted import PLANTED  # noqa: E402
 from tests.watch.tiny import TINY, Tiny, largest_difference  # noqa: E402
 
 HEAD = """# Models
@@ -115,7 +115,7 @@ def fused(tiny: Tiny) -> list[Any]:
 def layout(name: str, model: Any) -> str:
     """Whether the table of families places the image's tokens."""
     if family_of(model) is not None:
-        return "known, planted" if name in PROCESSORS else "known"
+        return "known, planted" if name in PLANTED else "known"
     takes_image = any(part in model.forward.__code__.co_varnames for part in ("pixel_values", "visual_embeds"))
     return "pass grid=" if takes_image or hasattr(model.config, "backbone_config") else "no image"
 

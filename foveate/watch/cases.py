@@ -36,7 +36,7 @@ class Case:
 
     @property
     def image_id(self) -> Id:
-        """Of the image: cases of one image are not independent."""
+        """The image. Cases of one image are not independent."""
         return self.image.id
 
     def region(self, H: int, W: int) -> Tensor:

@@ -219,20 +219,35 @@ def encoder_patches(setting: Setting) -> Tensor:
 def visible_region(setting: Setting) -> Region:
     """The part of the image that the model sees, in fractions of the image; beyond 0 and 1 where it sees padding.
 
-    Follows the processor's settings: resizing by the shortest edge, padding to a square, cropping the centre.
+    Follows the processor's settings: resizing by the shortest or longest edge, padding, cropping the centre.
     """
     processor = setting.image_processor
     if processor is None or setting.size is None:
         return WHOLE
     height, width = (float(n) for n in setting.size)
-    if getattr(processor, "do_pad", False) and "llava" in type(processor).__name__.lower():
-        side = max(height, width)
-        return _centred((side, side), (height, width))
+    if getattr(processor, "do_pad", False):
+        padded = _padded(processor, height, width)
+        if padded is not None:
+            return padded
     if not getattr(processor, "do_center_crop", False):
         return WHOLE
     resized = _resized(processor, height, width)
     crop = processor.crop_size
     return _centred((crop["height"], crop["width"]), resized)
+
+
+def _padded(processor: Any, height: float, width: float) -> Region | None:
+    """The region that a padded image shows, None for processors that pad the images of a batch only."""
+    name, side = type(processor).__name__.lower(), max(height, width)
+    if "llava" in name:
+        return _centred((side, side), (height, width))
+    if "owlv2" in name:
+        return 0, 0, side / width, side / height
+    edge, pad = _entry(processor.size, "longest_edge"), getattr(processor, "pad_size", None)
+    if "sam" in name and edge and pad is not None:
+        tall, wide = (int(length * edge / side + 0.5) for length in (height, width))
+        return 0, 0, (_entry(pad, "width") or wide) / wide, (_entry(pad, "height") or tall) / tall
+    return None
 
 
 def _resized(processor: Any, height: float, width: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What to keep of attention: which modules, rows and columns, in which precision."""
+"""What to keep of attention: which modules, rows, columns and heads, in which precision."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveate.errors import UnknownName
-from foveate.watch.record import layer_number
+from foveate.errors import ShapeError, UnknownName
+from foveate.watch.record import Heads, layer_number
 
 Layers = int | str | Sequence[int | str] | Callable[[str], bool] | None
 Queries = int | slice | Sequence[int] | None
 Keep = str | slice | Sequence[int] | Tensor | None
 Columns = Tensor | None
+HEAD_REDUCTIONS = ("mean", "max")
 Locate = Callable[[str, Mapping[str, Any], int], Columns]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to keep: which modules, rows and columns, in which precision."""
+    """What to keep: which modules, rows, columns and heads, in which precision."""
 
     chosen: Callable[[str], bool]
     queries: Queries
     locate: Locate | None
+    heads: Heads | None
     dtype: torch.dtype | None
     device: torch.device | str | None
     grad: bool
@@ -47,6 +49,27 @@ class Request:
         assert self.queries is not None
         wanted = [self.queries] if isinstance(self.queries, int) else list(self.queries)
         return torch.tensor([q % Q for q in wanted if -Q <= q < Q], dtype=torch.long)
+
+    def over_heads(self, name: str, weights: Tensor) -> Tensor:
+        """The heads to keep of the weights (B, M, Q, N) of a module, or one head that is their mean or maximum."""
+        if self.heads is None:
+            return weights
+        if isinstance(self.heads, str):
+            return weights.mean(1, True) if self.heads == "mean" else weights.amax(1, True)
+        M = weights.shape[1]
+        wanted = [self.heads] if isinstance(self.heads, int) else list(self.heads)
+        if not wanted or any(not -M <= head < M for head in wanted):
+            raise ShapeError(
+                f"watch: expected heads from 0 to {M - 1} in {name}, got {wanted}; pass layers= of modules that have "
+                "them"
+            )
+        return weights.index_select(1, torch.tensor([head % M for head in wanted], device=weights.device))
+
+
+def check_heads(heads: Heads | None) -> None:
+    """Raises UnknownName if `heads` is neither a reduction nor numbers; see `watch`."""
+    if isinstance(heads, str) and heads not in HEAD_REDUCTIONS:
+        raise UnknownName("watch heads", heads, HEAD_REDUCTIONS)
 
 
 def take_columns(weights: Tensor, columns: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ from foveate.attention.attended import joint_mask
 from foveate.watch.calls import multihead_weights, project, sdpa_weights, unpack_groups, weigh, with_heads
 from foveate.watch.listening import Listening, held_attention
 from foveate.watch.modules import FUSED, attending_inside, attends, compiled_modules, is_changed, is_over_tokens
-from foveate.watch.record import Record, Records
-from foveate.watch.request import ColumnTaker, Keep, Layers, Queries, Request, locator, module_filter
+from foveate.watch.record import Heads, Record, Records
+from foveate.watch.request import ColumnTaker, Keep, Layers, Queries, Request, check_heads, locator, module_filter
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 SOFTMAX = (torch.softmax, torch.special.softmax, Tensor.softmax, F.softmax)
@@ -35,6 +35,7 @@ def watch(
     queries: Queries = None,
     keep: Keep = None,
     *,
+    heads: Heads | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     grad: bool = False,
@@ -53,9 +54,11 @@ def watch(
             None for all.
         keep: which columns of each call: "image" (the image tokens, found from the model's family and inputs), a slice,
             indices (N,), or indices (B, N) per example with -1 at padding; None for all.
+        heads: "mean" or "max" keeps one head, the mean or the largest weight of all; a number or several keep those
+            heads; None keeps all.
         dtype, device: of the weights that are kept, those of the call when None; `torch.float16` and "cpu" save memory.
         grad: keep the weights in the graph, so that `torch.autograd.grad` reaches them. Fused calls are then computed
-            from their weights, which may change the last digits of the results; needs all rows and columns.
+            from their weights, which may change the last digits of the results; needs all rows, columns and heads.
 
     Yields:
         A sequence of `Record` in the order of the calls, filled while the model runs.
@@ -70,14 +73,15 @@ def watch(
     >>> seen[0].weights.shape
     torch.Size([1, 2, 3, 3])
     """
-    if grad and not (queries is None and keep is None):
+    if grad and not (queries is None and keep is None and heads is None):
         raise ValueError(
-            f"watch: expected all rows and columns with grad=True, got queries={queries!r} and keep={keep!r}; take the "
-            "part you need from the gradient"
+            f"watch: expected all rows, columns and heads with grad=True, got queries={queries!r}, keep={keep!r} and "
+            f"heads={heads!r}; take the part you need from the gradient"
         )
+    check_heads(heads)
     chosen = module_filter(layers)
     locate = locator(model, keep)
-    watcher = _Watcher(Request(chosen, queries, locate, dtype, device, grad))
+    watcher = _Watcher(Request(chosen, queries, locate, heads, dtype, device, grad))
     roots = compiled_modules(model)
     with _wrapped(model, watcher, roots), watcher.listening.mode:
         yield watcher.records
@@ -139,6 +143,7 @@ class _Watcher:
             if columns is None:
                 return
             weights = self.take(weights, columns)
+        weights = self.request.over_heads(name, weights)
         if not self.request.grad:
             # A view would keep the whole tensor alive.
             weights = weights.detach().to(device=self.request.device, dtype=self.request.dtype, copy=True)

@@ -161,6 +161,14 @@ def _blip2(name: str) -> Any:
     return _make(name, image_processor=_square("Blip"), tokenizer=words, num_query_tokens=6)
 
 
+def _instructblip() -> Any:
+    words = tokenizer("<image>")
+    return _make(
+        "InstructBlipProcessor", image_processor=_square("Blip"), tokenizer=words, qformer_tokenizer=tokenizer(),
+        num_query_tokens=6,
+    )  # fmt: skip
+
+
 def _simple(name: str, images: Any, special: tuple[str, ...] = ()) -> Any:
     return _make(name, image_processor=images, tokenizer=tokenizer(*special))
 
@@ -175,6 +183,9 @@ PROCESSORS: dict[str, Callable[[], Any]] = {
     "ViT": lambda: _square("ViT"),
     "DeiT": lambda: pil("DeiT", size={"height": 40, "width": 40}, crop_size={"height": 32, "width": 32}),
     "BEiT": lambda: _square("Beit", do_center_crop=False),
+    "Data2Vec vision": lambda: _square("Beit", do_center_crop=False),
+    "ViT-MSN": lambda: _square("ViT"),
+    "SAM vision": lambda: pil("Sam", size={"longest_edge": 32}, pad_size={"height": 32, "width": 32}),
     "DINOv2": lambda: pil("Bit", size={"shortest_edge": 40}, crop_size={"height": 32, "width": 32}),
     "DINOv2 with registers": lambda: pil("Bit", size={"shortest_edge": 40}, crop_size={"height": 32, "width": 32}),
     "DINOv3 ViT": lambda: _square("ViT"),
@@ -187,15 +198,22 @@ PROCESSORS: dict[str, Callable[[], Any]] = {
     "SigLIP": lambda: _simple("SiglipProcessor", _square("Siglip")),
     "SigLIP 2": lambda: Bare(pil("Siglip2", patch_size=8, max_num_patches=16), tokenizer()),
     "AIMv2": lambda: _simple("CLIPProcessor", _clip_like()),
+    "AltCLIP": lambda: _simple("CLIPProcessor", _clip_like()),
+    "Chinese-CLIP": lambda: _simple("ChineseCLIPProcessor", _square("ChineseCLIP", do_center_crop=False)),
+    "CLIPSeg": lambda: _simple("CLIPSegProcessor", _square("ViT")),
+    "OWL-ViT": lambda: _simple("CLIPProcessor", _square("OwlViT", do_center_crop=False)),
+    "OWLv2": lambda: _simple("CLIPProcessor", _square("Owlv2")),
     "BLIP": lambda: _simple("BlipProcessor", _square("Blip")),
     "BLIP captioner": lambda: _simple("BlipProcessor", _square("Blip")),
     "BridgeTower": lambda: _simple("BridgeTowerProcessor", _clip_like()),
     "ViT + GPT-2": lambda: _simple("TrOCRProcessor", _square("ViT")),
     "DETR": lambda: pil("Detr", size={"shortest_edge": 96, "longest_edge": 160}),
+    "Conditional DETR": lambda: pil("ConditionalDetr", size={"shortest_edge": 96, "longest_edge": 160}),
     "ViLT": lambda: _simple("ViltProcessor", pil("Vilt", size={"shortest_edge": 32}, size_divisor=8)),
     "FLAVA": lambda: _simple("CLIPProcessor", _clip_like()),
     "GIT": lambda: _simple("GitProcessor", _clip_like()),
     "LLaVA": lambda: _llava("LlavaProcessor", _clip_like()),
+    "VipLLaVA": lambda: _llava("LlavaProcessor", _clip_like()),
     "LLaVA, padded": lambda: _llava(
         "LlavaProcessor", pil("Llava", size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}, do_pad=True)
     ),
@@ -215,6 +233,7 @@ PROCESSORS: dict[str, Callable[[], Any]] = {
     "SmolVLM": _smolvlm,
     "InternVL": _internvl,
     "BLIP-2": lambda: _blip2("Blip2Processor"),
+    "InstructBLIP": _instructblip,
     "Pixtral (Mistral 3)": _pixtral,
     "Kosmos-2": _kosmos,
 }  # fmt: skip

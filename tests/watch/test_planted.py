@@ -24,6 +24,7 @@ HEIGHT, WIDTH = 60, 100
 QUICK = ("ViT", "Swin", "CLIP", "BLIP", "DETR", "ViLT", "LLaVA", "LLaVA, padded", "LLaVA-NeXT", "Qwen2-VL", "Idefics3",
          "InternVL", "BLIP-2")  # fmt: skip
 CASES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PROCESSORS]
+PLANTED = {*PROCESSORS, "LXMERT"}  # LXMERT has a test of its own; for docs/models.md
 TEXT = "what is this"
 
 
@@ -86,8 +87,9 @@ def key_states(model, inputs, name, count):
     found = []
 
     def note(module, args, kwargs):
-        tensors = [x for x in [*args, *kwargs.values()] if isinstance(x, torch.Tensor) and x.ndim == 3]
-        found.extend(x.detach().flatten(0, 1) for x in tensors if x.shape[0] * x.shape[1] == count)
+        tensors = [x for x in [*args, *kwargs.values()] if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        states = [x for x in tensors if x.ndim == 3 or type(module).__name__.startswith("Sam")]  # SAM: (B, H, W, D)
+        found.extend(x.detach().flatten(0, -2) for x in states if x.shape[:-1].numel() == count)
 
     handle = model.get_submodule(name).register_forward_pre_hook(note, with_kwargs=True)
     torch.manual_seed(3)  # ViLT draws the order of its patches

@@ -66,6 +66,34 @@ def test_fused_and_plain_attention_give_the_same_weights():
 
 
 @pytest.mark.parametrize("fused", [True, False])
+def test_heads(fused):
+    network = model(fused=fused)
+    with fv.watch(network) as whole:
+        network(X)
+    every = whole[1].weights
+    wanted = {"mean": every.mean(1, True), "max": every.amax(1, True), 1: every[:, [1]], -1: every[:, [1]]}
+    for heads, expected in wanted.items():
+        with fv.watch(network, heads=heads) as seen:
+            network(X)
+        torch.testing.assert_close(seen[1].weights, expected, atol=1e-6, rtol=0)
+    with fv.watch(network, heads=[1, 0]) as seen:
+        network(X)
+    torch.testing.assert_close(seen[1].weights, every[:, [1, 0]], atol=1e-6, rtol=0)
+    assert seen[1].attended(grid=(1, 5)).weights.shape == (2, 5, 5)
+
+
+def test_heads_that_are_not_there():
+    network = model()
+    with pytest.raises(fv.UnknownName, match="mean"), fv.watch(network, heads="men"):
+        pass
+    message = r"watch: expected heads from 0 to 1 in 0, got \[2\]; pass layers="
+    with pytest.raises(fv.ShapeError, match=message), fv.watch(network, heads=2):
+        network(X)
+    with pytest.raises(ValueError, match="heads='mean'"), fv.watch(network, heads="mean", grad=True):
+        pass
+
+
+@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(
     ("queries", "rows"), [(-1, [4]), (0, [0]), ([0, 3], [0, 3]), (slice(1, 3), [1, 2]), (None, [0, 1, 2, 3, 4])]
 )
@@ -223,7 +251,7 @@ def test_gradients_reach_the_weights():
         last = seen[-1].weights
         assert torch.autograd.grad(score, last)[0].abs().sum() > 0
     with (
-        pytest.raises(ValueError, match="expected all rows and columns with grad=True"),
+        pytest.raises(ValueError, match="expected all rows, columns and heads with grad=True"),
         fv.watch(network, queries=-1, grad=True),
     ):
         pass
