@@ -52,6 +52,7 @@ class Description:
             f"{100 * e.weight:.0f} % at ({e.centre[0]:.2f}, {e.centre[1]:.2f}), box "
             + " ".join(f"{side:.2f}" for side in e.box)
             for e in self.ellipses
+            if e.weight >= 0.005  # the others would be printed as 0 %
         ]
         return "; ".join([*rows, f"background {100 * self.background:.0f} %"])
 

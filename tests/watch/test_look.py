@@ -242,3 +242,11 @@ def test_evaluate_attention_on_own_images(saved, tmp_path, capsys):
     (tmp_path / "all.jsonl").write_text("\n".join(lines))
     assert main(["evaluate-attention", str(saved / "llava"), "--data", str(tmp_path), "--measure", "auc"]) == 0
     assert "heads chosen by auc" in capsys.readouterr().out
+
+
+def test_components_without_weight_are_not_printed():
+    from foveate.watch.describe import Description, Ellipse
+
+    seen, unseen = (Ellipse(weight, (0.5, 0.5), (0.1, 0.1), 0.0, (0.4, 0.4, 0.6, 0.6)) for weight in (0.3, 0.004))
+    assert str(Description((seen, unseen), 0.7)) == "30 % at (0.50, 0.50), box 0.40 0.40 0.60 0.60; background 70 %"
+    assert str(Description((unseen,), 0.996)) == "background 100 %"
