@@ -182,6 +182,19 @@ def to_canvas(x: Tensor, grid: Tensor, size: tuple[int, ...]) -> Tensor:
     return canvas.scatter_add(-1, places, torch.where(real, x, 0)).reshape(*x.shape[:-1], *size)
 
 
+def map_weights(maps: Tensor, grid: Grid, N: int) -> Tensor:
+    """Maps (B, h, w) of any size as weights (B, N) of the cells of each example's grid; 0 at padding.
+
+    >>> map_weights(torch.ones(1, 4, 4), torch.tensor([[1, 2]]), 3).tolist()
+    [[8.0, 8.0, 0.0]]
+    """
+    if not isinstance(grid, Tensor):
+        H, W = grid
+        return resample_map(maps, H, W).flatten(1)
+    rows = [resample_map(part, *size).flatten() for part, size in zip(maps, grid.tolist(), strict=True)]
+    return torch.stack([torch.nn.functional.pad(row, (0, N - len(row))) for row in rows])
+
+
 def from_canvas(canvas: Tensor, grid: Tensor, N: int) -> Tensor:
     """Read (B, ..., N) locations back from the canvas; 0 at padding.
 

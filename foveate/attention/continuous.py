@@ -89,6 +89,21 @@ class ContinuousAttention(nn.Module):
             context, density = self._attend(weights, values.to(wide), cells, common)
         return Attended(context.to(values.dtype), weights.to(scores.dtype), density, cells, shared_mask(mask))
 
+    def loss(self, scores: Tensor, target: Tensor, grid: AnyGrid | None = None, mask: Tensor | None = None) -> Tensor:
+        """How far the weights that the density is fitted to are from a target; see `DiscreteAttention.loss`.
+
+        Where they agree, the density is the one fitted to the target: for a single ellipse, the mean and covariance
+        of both are the same.
+
+        Args:
+            scores, grid, mask: as in `forward`.
+            target: (B, ..., N), which sums to one over the locations that count.
+
+        Returns:
+            (B, ...) losses, zero where the weights are the target.
+        """
+        return self.transform.loss(scores, target, grid, mask)
+
     def _attend(self, weights: Tensor, values: Tensor, grid: Grid, mask: Tensor | None) -> tuple[Tensor, Density]:
         """Context and density of weights (B, ..., N), with a mask (B, N)."""
         density = self.fit(weights, _positions(weights, grid), mask_beside(weights, mask), training=self.training)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -28,7 +29,7 @@ from foveate.attention.attended import (
 from foveate.attention.learnable import learned_options
 from foveate.checks import as_number, beside_rows, check_number
 from foveate.errors import ShapeError, UnknownName
-from foveate.ops import TRANSFORMS, Transform, sparsemax
+from foveate.ops import TRANSFORMS, Transform, fenchel_young_loss, sparsemax
 from foveate.ops.grid import grid_edges
 from foveate.ops.reading import weighted_sum
 from foveate.registry import lookup
@@ -109,14 +110,50 @@ class DiscreteAttention(nn.Module):
         keep = mask_beside(scores, without_padding(cells, mask, N))
         if not isinstance(cells, Tensor):
             return self._transform(scores, _rows_and_columns(cells, N), keep)
-        if self.row.axes == 1 and (self.edges is not None or not self.row.needs_edges):
-            return self._transform(scores, (1, N), keep)  # neighbours on the grid do not matter
+        if not self._has_neighbours:
+            return self._transform(scores, (1, N), keep)
         return self._on_canvas(scores, cells, keep, self._transform)
+
+    def loss(self, scores: Tensor, target: Tensor, grid: AnyGrid | None = None, mask: Tensor | None = None) -> Tensor:
+        """How far the weights are from what they should be: the Fenchel-Young loss of the transform.
+
+        `∂L/∂z = p − q` at every location, so that locations without weight move too; see `fv.fenchel_young_loss`.
+
+        Args:
+            scores, grid, mask: as in `forward`.
+            target: (B, ..., N), q, which sums to one over the locations that count.
+
+        Returns:
+            (B, ...) losses, zero where the weights are the target.
+
+        >>> attend = DiscreteAttention("sparsemax")
+        >>> attend.loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0]])).tolist()
+        [0.0]
+        """
+        cells, N = as_grid(self.name, grid), scores.shape[-1]
+        check_attention_mask(self.name, mask, scores)
+        check_grid(self.name, cells, scores.shape[0], N, needs_grid=self.row.axes == 2)
+        keep = mask_beside(scores, without_padding(cells, mask, N))
+        keep = None if keep is None else keep.expand(scores.shape)
+        z, size = self._cooled(scores), _rows_and_columns(cells, N)
+        if isinstance(cells, Tensor) and self._has_neighbours:
+            counts = torch.ones_like(z) if keep is None else keep.to(z.dtype)
+            z, target, counts = (to_canvas(x, cells, size).flatten(-2) for x in (z, target, counts))
+            keep = counts > 0
+        loss = self._fenchel_young(z, target, size, keep)
+        # Times the temperature T the gradient in the scores is p − q instead of (p − q) / T.
+        temperature = self._value("temperature")
+        return loss * (temperature.squeeze(-1) if isinstance(temperature, Tensor) and temperature.ndim else temperature)
 
     @property
     def is_plain_softmax(self) -> bool:
         """True where torch's own attention computes the same."""
         return self.name == "softmax" and self.options["temperature"] == 1.0 and not self._learned
+
+    @property
+    def _has_neighbours(self) -> bool:
+        """True where the grid says which locations are neighbours."""
+        return self.row.axes == 2 or (self.row.needs_edges and self.edges is None)
 
     def _on_canvas(self, scores: Tensor, grid: Tensor, keep: Tensor | None, function: Callable[..., Tensor]) -> Tensor:
         """A function of (..., H·W) cells: on one canvas, neighbours in each example's own grid are neighbours."""
@@ -136,7 +173,7 @@ class DiscreteAttention(nn.Module):
                 f"{self.name}: expected at least {prefix + count} keys for a prefix of {prefix} and a grid of "
                 f"{size[0]} x {size[1]}, got {N}; pass the grid and prefix of these keys"
             )
-        if self.row.axes == 1 and (not self.row.needs_edges or self.edges is not None):
+        if not self._has_neighbours:
             return self._transform(scores, (1, N), keep)
         if self.row.needs_edges:
             if isinstance(grid, Tensor):
@@ -184,6 +221,16 @@ class DiscreteAttention(nn.Module):
             edges = grid_edges(*size, device=scores.device) if self.edges is None else self.edges
             return self.row.function(scores, edges, mask=keep, **self.values())
         return self.row.function(scores, mask=keep, **self.values())
+
+    def _fenchel_young(self, scores: Tensor, target: Tensor, size: tuple[int, int], keep: Tensor | None) -> Tensor:
+        """Losses (...) of (..., H·W) scores in the row order of one grid."""
+        options, edges = self.values(), self.edges
+        if self.row.axes == 2:
+            keep = None if keep is None else keep.unflatten(-1, size)
+            scores, target, options = scores.unflatten(-1, size), target.unflatten(-1, size), self._for_cells()
+        elif self.row.needs_edges:
+            options["edges"] = grid_edges(*size, device=scores.device) if edges is None else edges
+        return fenchel_young_loss(scores, target, partial(self.row.function, **options), keep)
 
     def values(self) -> dict[str, Any]:
         """The options of the transform: numbers, and tensors that broadcast to the scores with 1 for the locations."""

@@ -26,6 +26,7 @@ class Reading:
         values: (B, N, V) values of the locations.
         mask: (B, N) True where a location counts; None if all do.
         answer: maps questions (B, D) and contexts (B, V) to scores of the answers (B, A).
+        attend: the attention that read the values, `attend(scores, values, grid, mask)`.
     """
 
     question: Tensor
@@ -33,6 +34,7 @@ class Reading:
     values: Tensor
     mask: Tensor | None
     answer: Callable[[Tensor, Tensor], Tensor]
+    attend: nn.Module
 
 
 @dataclass(frozen=True)

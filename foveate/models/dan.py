@@ -148,7 +148,9 @@ class ReasoningDAN(AnsweringModel):
             memory = update(question.context, image.context)
             images_attended.append(image)
             words_attended.append(question)
-        reading = Reading(question.context, scores, seen.values, seen.mask, lambda *parts: self.answer(update(*parts)))
+        reading = Reading(
+            question.context, scores, seen.values, seen.mask, lambda *parts: self.answer(update(*parts)), look.attend
+        )
         return Answered(self.answer(memory), tuple(images_attended), tuple(words_attended), reading)
 
     def update_memory(self, step: int, memory: Tensor, question: Tensor, context: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ class MCAN(AnsweringModel):
             "image": tuple(both.itself for both in looks),
             "guided": tuple(both.words for both in looks),
         }
-        reading = Reading(u, look.scores, x, seen.mask, self.answer)
+        reading = Reading(u, look.scores, x, seen.mask, self.answer, self.flat_image.attend)
         scores = self.answer(u, look.attended.context)
         return Answered(scores, (look.attended,), (words.attended,), reading, layers)
 

@@ -130,35 +130,37 @@ def half_square(weights: Tensor) -> Tensor:
     return 0.5 * weights.square().sum(-1)
 
 
-def tsallis(weights: Tensor, alpha: float = 1.5) -> Tensor:
+def tsallis(weights: Tensor, alpha: float | Tensor = 1.5) -> Tensor:
     """`Ω(p) = Σ (p^α − p) / (α (α − 1))`.
 
     >>> tsallis(torch.tensor([0.5, 0.5]), alpha=2.0).item()
     -0.25
     """
-    return (weights.pow(alpha) - weights).sum(-1) / (alpha * (alpha - 1))
+    return ((weights.pow(alpha) - weights) / (alpha * (alpha - 1))).sum(-1)
 
 
-def chain_variation(weights: Tensor, smoothness: float = 0.1, mask: Tensor | None = None) -> Tensor:
+def chain_variation(weights: Tensor, smoothness: float | Tensor = 0.1, mask: Tensor | None = None) -> Tensor:
     """`Ω(p) = ½ Σ p² + λ Σ |p_{n+1} − p_n|`, without the pairs in which a location is masked.
 
     >>> chain_variation(torch.tensor([1.0, 0.0]), smoothness=0.5).item()
     1.0
     """
-    return half_square(weights) + smoothness * _variation(weights, mask, -1).sum(-1)
+    return half_square(weights) + (smoothness * _variation(weights, mask, -1)).sum(-1)
 
 
-def grid_variation(weights: Tensor, smoothness: float = 0.01, mask: Tensor | None = None) -> Tensor:
+def grid_variation(weights: Tensor, smoothness: float | Tensor = 0.01, mask: Tensor | None = None) -> Tensor:
     """`Ω(p) = ½ Σ p² + λ Σ_{i~j} |p_i − p_j|` over the four neighbours of (..., H, W), without masked pairs.
 
     >>> grid_variation(torch.tensor([[1.0, 0.0]]), smoothness=0.5).item()
     1.0
     """
-    total = _variation(weights, mask, -1).sum((-2, -1)) + _variation(weights, mask, -2).sum((-2, -1))
-    return half_square(weights.flatten(-2)) + smoothness * total
+    total = sum((smoothness * _variation(weights, mask, dim)).sum((-2, -1)) for dim in (-1, -2))
+    return half_square(weights.flatten(-2)) + total
 
 
-def graph_variation(weights: Tensor, edges: Tensor, smoothness: float = 0.1, mask: Tensor | None = None) -> Tensor:
+def graph_variation(
+    weights: Tensor, edges: Tensor, smoothness: float | Tensor = 0.1, mask: Tensor | None = None
+) -> Tensor:
     """`Ω(p) = ½ Σ p² + λ Σ_{(i,j)} |p_i − p_j|`, without the edges in which a node is masked.
 
     >>> graph_variation(torch.tensor([1.0, 0.0]), torch.tensor([[0, 1]]), smoothness=0.5).item()
@@ -168,7 +170,7 @@ def graph_variation(weights: Tensor, edges: Tensor, smoothness: float = 0.1, mas
     steps = (weights[..., far] - weights[..., near]).abs()
     if mask is not None:
         steps = torch.where(mask[..., far] & mask[..., near], steps, 0)
-    return half_square(weights) + smoothness * steps.sum(-1)
+    return half_square(weights) + (smoothness * steps).sum(-1)
 
 
 def _variation(weights: Tensor, mask: Tensor | None, dim: int) -> Tensor:

@@ -76,7 +76,7 @@ class Glance(AnsweringModel):
         question = self.attend_words(self.words(states).squeeze(-1), states, mask=mask)
         scores = self.scores((values + question.context[:, None]).tanh()).squeeze(-1)
         look = self.attend(scores, values, grid=seen.grid, mask=seen.mask)
-        reading = Reading(question.context, scores, values, seen.mask, self.answer)
+        reading = Reading(question.context, scores, values, seen.mask, self.answer, self.attend)
         return Answered(self.answer(question.context, look.context), (look,), (question,), reading)
 
     def answer(self, question: Tensor, context: Tensor) -> Tensor:

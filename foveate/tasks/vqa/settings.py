@@ -13,6 +13,9 @@ from foveate.models import AnsweringSettings, MCANSettings
 from foveate.registry import lookup
 from foveate.tasks.inputs import RENAMED, Content, TaskSettings
 
+# Besides the losses that compare maps, that of the mechanism itself.
+GUIDANCE = {"scores": None} | {name: row for name, row in LOSSES.items() if row.reads == "maps"}
+
 
 @dataclass(frozen=True)
 class VQASettings(TaskSettings):
@@ -23,7 +26,8 @@ class VQASettings(TaskSettings):
         loss: "bce" over every answer, or "cross-entropy" over their softmax.
         guidance: weight of the loss that pulls attention towards the true region or the human attention maps; 0 turns
             it off.
-        guidance_loss: "kl" or "js".
+        guidance_loss: "kl" or "js" between the maps, or "scores" for the Fenchel-Young loss of the mechanism, which
+            also moves cells that get no attention.
         word_dim: size of a word vector.
         words: source of the word vectors: "glove" or a text file; None starts at random.
         max_tokens: questions are truncated to this many tokens.
@@ -50,7 +54,7 @@ class VQASettings(TaskSettings):
     model: AnsweringSettings = field(default_factory=MCANSettings)
     loss: Literal["bce", "cross-entropy"] = "bce"
     guidance: float = 0.0
-    guidance_loss: Literal["kl", "js"] = "kl"
+    guidance_loss: Literal["kl", "js", "scores"] = "kl"
     word_dim: int = 300
     words: str | None = None
     max_tokens: int = 14
@@ -65,7 +69,7 @@ class VQASettings(TaskSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         lookup("loss", self.loss, LOSSES)
-        lookup("loss", self.guidance_loss, LOSSES)
+        lookup("guidance_loss", self.guidance_loss, GUIDANCE)
         lookup("rule", self.rule, RULES)
         check_counts(
             "VQASettings", **dict(zip(("rows of map_size", "columns of map_size"), self.map_size, strict=True))

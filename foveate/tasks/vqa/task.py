@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from foveate.attention.attended import grid_size
+from foveate.attention.attended import Grid, grid_size, map_weights
 from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError
 from foveate.io import DataRoot
@@ -17,6 +17,7 @@ from foveate.losses import LOSSES
 from foveate.metrics import AnswerAccuracy, AttentionMetrics, box_maps, choose_answers
 from foveate.metrics.accuracy import Rule, question_keys
 from foveate.models import Answered, AnsweringModel
+from foveate.models.answering import Reading
 from foveate.ops.density import Density
 from foveate.ops.resample import resample_map
 from foveate.tasks.images import encoder_input
@@ -176,6 +177,8 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         if attended.grid is None:
             raise DataError("guidance: expected features on a grid, got regions; set guidance=0 or use other features")
         H, W = grid_size(attended.grid)
+        if self.settings.guidance_loss == "scores":
+            return _score_guidance(answered.reading, attended.grid, target)
         return LOSSES[self.settings.guidance_loss].function(attended.map(H, W), resample_map(target, H, W))
 
     def run(self, model: AnsweringModel, batch: VQABatch) -> Answered:
@@ -209,6 +212,21 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
     def predictor(self, model: AnsweringModel) -> VQAPredictor:
         """The model behind `answer(image, question)`."""
         return VQAPredictor(self, model)
+
+
+def _score_guidance(reading: Reading, grid: Grid, target: Tensor) -> Tensor:
+    """The mechanism's own loss of the scores, summed over the examples that have a target (B, H, W)."""
+    weights = map_weights(target, grid, reading.scores.shape[-1])
+    weights = weights if reading.mask is None else weights * reading.mask
+    total = weights.sum(-1, keepdim=True)
+    loss = getattr(reading.attend, "loss", None)
+    if loss is None:
+        raise DataError(
+            f"guidance: expected an attention with a loss of its scores, got {type(reading.attend).__name__}; set "
+            "guidance_loss=kl"
+        )
+    losses: Tensor = loss(reading.scores, weights / total.where(total > 0, 1), grid=grid, mask=reading.mask)
+    return losses.where(total[..., 0] > 0, 0).sum()
 
 
 def _ids(texts: Iterable[str]) -> Tensor:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from foveate.attention import DiscreteAttention
 from foveate.models import AnsweringSettings, MCANSettings, ReasoningDANSettings
 from foveate.models.answering import Reading
 from foveate.tasks.images import Conv
@@ -28,6 +29,7 @@ def reading(mask: Tensor | None = None) -> tuple[Reading, Tensor, Tensor, Tensor
         torch.randn(B, N, D, dtype=torch.float64),
         mask,
         lambda question, context: torch.cat([question, context], -1) @ out,
+        DiscreteAttention("softmax"),
     )
     scores = made.scores if mask is None else made.scores.masked_fill(~mask, -torch.inf)
     return made, scores.softmax(-1), torch.eye(A, dtype=torch.float64)[torch.arange(B) % A], out

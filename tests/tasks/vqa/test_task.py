@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foveate.attention import MECHANISMS
-from foveate.errors import DataError
+from foveate.errors import DataError, UnknownName
 from foveate.losses import answer_bce, answer_cross_entropy, js_guidance, kl_guidance
 from foveate.models import ReasoningDANSettings
 from foveate.tasks.vqa import VQA
@@ -50,6 +50,26 @@ def test_guidance_is_added_with_its_weight(task: VQA, name: str, function) -> No
     torch.testing.assert_close(loss.parts["guidance"], expected)
     torch.testing.assert_close(loss.total, loss.parts["answers"] + 0.5 * expected)
     assert "guidance" not in task.loss(model, batch, 0).parts
+
+
+@pytest.mark.parametrize("name", ["tvmax", "continuous-softmax"])
+def test_guidance_on_the_scores_is_the_loss_of_the_mechanism(task: VQA, name: str) -> None:
+    chosen = replace(TINY, mechanism=name, guidance=0.5, guidance_loss="scores")
+    guided = replace(task, settings=chosen)
+    model, batch = model_of(guided), batch_of(guided)
+    region = batch.region.clone()
+    region[0] = 0  # a question whose region is not known has no guidance
+    batch = replace(batch, region=region)
+    reading, target = guided.run(model, batch).reading, batch.target_map().flatten(1)
+    loss = guided.loss(model, batch, 0)
+    expected = chosen.attention().loss(reading.scores, target, grid=(7, 7))[1:].sum()
+    torch.testing.assert_close(loss.parts["guidance"], expected)
+    torch.testing.assert_close(loss.total, loss.parts["answers"] + 0.5 * expected)
+
+
+def test_unknown_guidance_is_named() -> None:
+    with pytest.raises(UnknownName, match="guidance_loss: expected a known name, got 'bce'"):
+        replace(TINY, guidance_loss="bce")
 
 
 def test_guidance_needs_a_grid() -> None:

@@ -1,0 +1,84 @@
+"""Laws of `attend.loss(scores, target)` for every mechanism: zero at the target, gradient p - q everywhere."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from foveate import mechanism
+from foveate.attention import MECHANISMS, DiscreteAttention
+from foveate.attention.attended import map_weights
+from foveate.ops.resample import resample_map
+from tests.cases import draw
+
+GRIDS = {"one": (3, 4), "several": torch.tensor([[3, 4], [2, 5]]), "line": (12,)}
+DISCRETE = [name for name, row in MECHANISMS.items() if not row.continuous]
+
+
+def case(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scores, a target on the simplex, and a mask that leaves out the padding of the smaller grid and one cell."""
+    scores, target = draw(2, 3, 12, seed=seed), draw(2, 3, 12, seed=seed + 1).exp()
+    mask = torch.ones(2, 12, dtype=torch.bool)
+    mask[1, 10:], mask[0, 4] = False, False
+    target = target * mask[:, None]
+    return scores, target / target.sum(-1, keepdim=True), mask
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_gradient_is_weights_minus_target(name, grid):
+    scores, target, mask = case()
+    attend, z = mechanism(name, temperature=0.5).eval(), scores.clone().requires_grad_()
+    loss = attend.loss(z, target, grid=GRIDS[grid], mask=mask)
+    (slope,) = torch.autograd.grad(loss.sum(), z)
+    weights = attend(scores, draw(2, 12, 4), grid=GRIDS[grid], mask=mask).weights
+    assert loss.shape == (2, 3)
+    assert (loss > 0).all()
+    torch.testing.assert_close(slope, weights - target)
+    own = attend.loss(scores, weights, grid=GRIDS[grid], mask=mask)
+    torch.testing.assert_close(own, torch.zeros_like(own))
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_cells_without_weight_move(name):
+    scores, target = torch.zeros(1, 12), torch.zeros(1, 12)
+    scores[:, 0], target[:, 11] = 50.0, 1.0
+    scores.requires_grad_()
+    attend = DiscreteAttention(name)
+    assert attend.weigh(scores, (3, 4))[0, 11] < 1e-9
+    attend.loss(scores, target, grid=(3, 4)).sum().backward()
+    assert scores.grad[0, 11] == -1
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_learned_options_get_their_gradient(name):
+    scores, target, _ = case()
+    attend = DiscreteAttention(name, learnable=True, heads=3).double()
+    scores, target = scores[:, :, None].double(), target[:, :, None].double()
+    parameters = tuple(attend.parameters())
+    assert parameters
+
+    def loss(*values: torch.Tensor) -> torch.Tensor:
+        state = {n: v for (n, _), v in zip(attend.named_parameters(), values, strict=True)}
+        return torch.func.functional_call(_Loss(attend), {f"attend.{n}": v for n, v in state.items()}, (scores, target))
+
+    assert gradcheck(loss, tuple(p.detach().clone().requires_grad_() for p in parameters))
+
+
+class _Loss(torch.nn.Module):
+    def __init__(self, attend: DiscreteAttention) -> None:
+        super().__init__()
+        self.attend = attend
+
+    def forward(self, scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.attend.loss(scores, target, grid=(3, 4))
+
+
+def test_maps_become_weights_of_each_grid():
+    maps, grid = draw(2, 6, 6).exp(), torch.tensor([[3, 4], [2, 5]])
+    weights = map_weights(maps, grid, 12)
+    torch.testing.assert_close(weights[0], resample_map(maps[0], 3, 4).flatten())
+    torch.testing.assert_close(weights[1, :10], resample_map(maps[1], 2, 5).flatten())
+    assert (weights[1, 10:] == 0).all()
+    torch.testing.assert_close(map_weights(maps, (3, 4), 12), resample_map(maps, 3, 4).flatten(1))
