@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ class RunComparison:
     """Several runs against the first one, example by example.
 
     Attributes:
-        differences: per headline metric and run, corrected for the number of comparisons.
+        differences: per metric and run, corrected for the number of comparisons.
         examples: number of examples by metric.
         seeds: number of seeds of the run that has the fewest.
         shown: how the task shows its metrics.
@@ -38,17 +38,29 @@ class RunComparison:
         base = self.differences[0].second
         parts, same = [], []
         for name in self.examples:
-            measure, own = measure_of(name, self.shown), [one for one in self.differences if one.measure == name]
-            standing = [one for one in own if one.stands]
-            if standing:
-                parts.append(f"{measure.label}: {', '.join(_phrase(one, measure) for one in standing)}")
+            own = [one for one in self.differences if one.measure == name]
+            groups = self._groups(name, own)
+            if groups:
+                parts.append(f"{measure_of(name, self.shown).label}: {', '.join(groups)}")
             else:
-                same.append(measure.label)
+                same.append(measure_of(name, self.shown).label)
         if same:
             parts.append(f"no difference that stands in {', '.join(same)}")
         seeds = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
         head = f"Against {base} on the same {max(self.examples.values())} examples, {seeds}"
         return f"{head}: {'; '.join(parts)} (Holm-corrected for {len(self.differences)} comparisons)."
+
+    def _groups(self, name: str, own: Sequence[PairedDifference]) -> list[str]:
+        """The runs with higher and with lower values, in words, the better ones first."""
+        measure = measure_of(name, self.shown)
+        ways = ("higher", "lower") if measure.better == "higher" else ("lower", "higher")
+        found = []
+        for way in ways:
+            standing = [one for one in own if one.stands and (one.means[0] > one.means[1]) == (way == "higher")]
+            if standing:
+                every = len(standing) == len(own) > 2
+                found.append(f"{way} with {_phrase(standing, measure, 'all others' if every else '')}")
+        return found
 
     def to_json(self) -> list[dict[str, Any]]:
         """Every comparison as JSON values."""
@@ -68,8 +80,12 @@ class RunComparison:
         ]
 
 
-def compare_runs(runs: Sequence[ReportRun]) -> RunComparison:
-    """Compare every run with the first one on the headline metrics of which higher or lower is better.
+def compare_runs(runs: Sequence[ReportRun], names: Iterable[str] | None = None) -> RunComparison:
+    """Compare every run with the first one on metrics of which higher or lower is better.
+
+    Args:
+        runs: of one task, on the same data.
+        names: of the metrics; the headlines if absent.
 
     An example counts if every run and seed was evaluated on it; examples of one image are drawn and permuted together.
     Runs without values of single examples are left out.
@@ -79,7 +95,7 @@ def compare_runs(runs: Sequence[ReportRun]) -> RunComparison:
     tables: dict[str, dict[str, Floats]] = {}
     counts: dict[str, int] = {}
     clusters: dict[str, list[str]] = {}
-    for name in shown.headlines if len(kept) > 1 and kept[0][0] is runs[0] else ():
+    for name in (shown.headlines if names is None else names) if len(kept) > 1 and kept[0][0] is runs[0] else ():
         keys = sorted(set.intersection(*(set(seed.get(name, {})) for _, own in kept for seed in own)))
         if keys and measure_of(name, shown).better is not None:
             tables[name] = {run.name: _table([seed[name] for seed in own], keys) for run, own in kept}
@@ -93,8 +109,21 @@ def _table(seeds: Sequence[dict[tuple[str, str], float]], keys: Sequence[tuple[s
     return np.array([[seed[key] for key in keys] for seed in seeds])
 
 
-def _phrase(one: PairedDifference, measure: Measure) -> str:
-    first, second = (measure.show(value) for value in one.means)
-    way = "higher" if one.means[0] > one.means[1] else "lower"
-    unit = f" {measure.unit}" if measure.unit else ""
-    return f"{way} with {one.first} ({first} against {second}{unit}, {p_in_words(one.corrected)})"
+def _phrase(standing: Sequence[PairedDifference], measure: Measure, together: str) -> str:
+    """The names of runs, their range of values against that of the base, and the largest p-value."""
+    values = [measure.show(value) for value in sorted(one.means[0] for one in standing)]
+    spread = values[0] if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
+    against = f"{spread} against {measure.show(standing[0].means[1])}"
+    p = p_in_words(max(one.corrected for one in standing))
+    p = p.replace("=", "≤") if len(standing) > 1 else p
+    names = together or _listed([one.first for one in standing])
+    return f"{names} ({against}{f' {measure.unit}' if measure.unit else ''}, {p})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as in a sentence.
+
+    >>> _listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]

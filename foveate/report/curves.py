@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def draw_curves(runs: Sequence[ReportRun]) -> Figure | None:
-    """Training loss and validation objective over the steps, one line per seed.
+    """Training loss and validation objective over the steps, one line per seed, in the style of `curve_lines`.
 
     The line on the right joins the small evaluations of a run, and circles are its evaluations on all of val; without
     small ones it joins the circles. Runs without a log have no line on the left; returns None if no run has one.
@@ -30,25 +30,29 @@ def draw_curves(runs: Sequence[ReportRun]) -> Figure | None:
     left, right = figure.subplots(1, 2)
     objective = runs[0].opened[1].objective
     measure = measure_of(objective, runs[0].shown)
-    for number, run in enumerate(runs):
-        dash = (number + number // len(COLOURS)) % len(DASHES)  # more runs than colours: vary both
-        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[dash], "linewidth": 1.5}
-        for seed, (log, history) in enumerate(zip(run.logs, run.histories, strict=True)):
-            label = {"label": run.name} if seed == 0 else {}
+    for (_, colour, dashes), run in zip(curve_lines(runs), runs, strict=True):
+        style: dict[str, Any] = {"color": colour, "linestyle": (0, dashes) if dashes else "solid", "linewidth": 1.5}
+        for log, history in zip(run.logs, run.histories, strict=True):
             left.plot(*_points(log, "train", "loss"), **style)
             small = _points(log, CURVE, objective, measure.factor)
             whole = _series((e.step, measure.factor * e.metrics[objective]) for e in history.evaluations)
             if small[0]:
-                right.plot(*small, marker=".", markersize=4, **style, **label)
-                right.plot(*whole, "o", markersize=5, markerfacecolor=PAPER, color=style["color"])
+                right.plot(*small, marker=".", markersize=4, **style)
+                right.plot(*whole, "o", markersize=5, markerfacecolor=PAPER, color=colour)
             else:
-                right.plot(*whole, marker="o", markersize=4, **style, **label)
+                right.plot(*whole, marker="o", markersize=4, **style)
     _style(left, "training loss", "")
     _style(right, f"{measure.label} on val", measure.unit)
-    figure.legend(
-        *right.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=SMALL, frameon=False
-    )
     return figure
+
+
+def curve_lines(runs: Sequence[ReportRun]) -> list[tuple[str, str, Sequence[float]]]:
+    """The name, the colour and the dashes of every run; no dashes for a solid line."""
+    found = []
+    for number, run in enumerate(runs):
+        dash = DASHES[(number + number // len(COLOURS)) % len(DASHES)]  # more runs than colours: vary both
+        found.append((run.name, COLOURS[number % len(COLOURS)], () if isinstance(dash, str) else dash[1]))
+    return found
 
 
 def small_examples(runs: Sequence[ReportRun]) -> int:

@@ -17,11 +17,13 @@ document.addEventListener('click', event => {
   const head = event.target.closest('thead th'), table = head && head.closest('table');
   if (!head) return;
   const column = [...head.parentElement.children].indexOf(head), up = head.getAttribute('aria-sort') !== 'descending';
-  const value = row => { const text = row.children[column].textContent; const number = parseFloat(text);
-    return Number.isNaN(number) ? text : number; };
-  const rows = [...table.tBodies[0].rows].sort((a, b) => { const [x, y] = [value(a), value(b)];
-    const order = typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y));
-    return up ? -order : order; });
+  const text = row => row.children[column].textContent.replace('<', '').trim();
+  const numbers = [...table.tBodies[0].rows].some(row => !Number.isNaN(parseFloat(text(row))));
+  const rows = [...table.tBodies[0].rows].sort((a, b) => {
+    if (!numbers) return up ? text(b).localeCompare(text(a)) : text(a).localeCompare(text(b));
+    const [x, y] = [parseFloat(text(a)), parseFloat(text(b))];
+    if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);  // what has no value comes last
+    return up ? y - x : x - y; });
   [...head.parentElement.children].forEach(one => one.removeAttribute('aria-sort'));
   head.setAttribute('aria-sort', up ? 'descending' : 'ascending');
   table.tBodies[0].append(...rows);
@@ -40,23 +42,45 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e8eaee; --soft: #a3abb8; --paper: #14171d; --card: #1e232b;
   --line: #39414d; --mark: #6cc0f0; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2rem 1.2rem 4rem; max-width: 72rem; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; padding: 2rem 1.2rem 4rem; max-width: 78rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.8rem; margin: 0 0 .3rem; } h2 { font-size: 1.25rem; margin: 2.4rem 0 .4rem; }
 h3 { font-size: 1.05rem; margin: 1.4rem 0 .1rem; } p { margin: .2rem 0 .8rem; } .soft { color: var(--soft); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .32rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 12rem; position: sticky; left: 0;
+th, td { padding: .3rem .45rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 8.5rem; position: sticky; left: 0;
   background: var(--paper); z-index: 1; }
-th[tabindex] { cursor: pointer; white-space: normal; hyphens: auto; } th[tabindex]:hover { color: var(--mark); }
+th[tabindex] { cursor: pointer; white-space: normal; font-size: .84rem; line-height: 1.3; }
+th[tabindex]:hover { color: var(--mark); } :focus-visible { outline: 3px solid var(--mark); outline-offset: 2px; }
 th[aria-sort=descending]::after { content: " ↓"; } th[aria-sort=ascending]::after { content: " ↑"; }
-.wide > table { width: 100%; } details img { margin-bottom: 1rem; }
-@media (max-width: 640px) { th:first-child, td:first-child { min-width: 8rem; max-width: 9rem; } }
+.wide > table { width: 100%; }
+.takeaway { border-left: 4px solid var(--mark); background: var(--card); padding: .7rem 1rem; margin: .6rem 0 1rem; }
+@media (max-width: 640px) { th:first-child, td:first-child { min-width: 7rem; max-width: 8.5rem;
+  overflow-wrap: anywhere; }
+  h1 { font-size: 1.45rem; } }
 thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
 td.best { font-weight: 700; color: var(--mark); }
 td.baseline, th.baseline { color: var(--soft); } small { color: var(--soft); }
 img { display: block; max-width: 100%; height: auto; background: #fff; border: 1px solid var(--line);
   border-radius: 6px; padding: .4rem; margin: .3rem 0 0; }
+.sheet { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(46%, 225px), 1fr));
+  margin: .4rem 0 .6rem; }
+.sheet.many { grid-template-columns: repeat(auto-fill, minmax(min(30%, 150px), 1fr)); gap: .8rem; }
+.sheet.charts { grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); }
+.sheet figure { margin: 0; min-width: 0; display: flex; flex-direction: column; } .sheet img { width: 100%;
+  margin: 0; padding: 0; }
+.sheet.charts img { padding: .4rem; }
+.sheet figcaption { font-weight: 600; font-size: .92rem; line-height: 1.3; overflow-wrap: anywhere;
+  margin: 0 0 .25rem; }
+.sheet small { line-height: 1.35; margin-top: .25rem; }
+.scale { max-width: 32rem; margin: .8rem 0; font-size: .88rem; color: var(--soft); } .scale p { margin: 0 0 .3rem; }
+.ramp { height: 11px; border-radius: 6px; box-shadow: 0 0 0 1px var(--line); } .ticks { position: relative;
+  height: 1.4rem; }
+.ticks span { position: absolute; transform: translateX(-50%); white-space: nowrap; }
+.ticks span:first-child { transform: none; } .ticks span:last-child { transform: translateX(-100%); }
+.legend { display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; list-style: none; padding: 0; margin: .2rem 0 .8rem;
+  font-size: .92rem; }
+.legend li { display: flex; align-items: center; gap: .5rem; }
 code { font: .92em ui-monospace, "DejaVu Sans Mono", Consolas, monospace; }
 pre { margin: .2rem 0 .9rem; padding: .6rem .8rem; background: var(--card); border-radius: 6px; overflow-x: auto; }
 summary { cursor: pointer; font-weight: 600; margin: 1.2rem 0 .5rem; }

@@ -13,13 +13,12 @@ from tqdm import tqdm
 from foveate import hub
 from foveate.errors import DataError
 from foveate.io import DataRoot, atomic_write
-from foveate.report.comparisons import compare_runs
-from foveate.report.curves import draw_curves, small_examples
+from foveate.report.curves import curve_lines, draw_curves, small_examples
 from foveate.report.failures import choose_failures, failure_rule
-from foveate.report.measures import STEP_TIME, measure_of, split_baselines
-from foveate.report.page import html_cell, html_commands, html_figure, html_page, html_table, html_text
+from foveate.report.page import html_commands, html_page, html_text
 from foveate.report.runs import ReportRun
-from foveate.report.short_table import headlines
+from foveate.report.sheet import html_legend, html_sheet
+from foveate.report.tables import html_results
 from foveate.tasks.presentation import DrawnExample
 
 REPORT = "report.html"
@@ -62,10 +61,11 @@ def write_report(
     if len(tasks) != 1:
         raise DataError(f"report: expected runs of one task, got {', '.join(tasks) or 'no runs'}; name the runs of one")
     parts = [html_text("h1", title), html_text("p", about) if about else "", html_text("p", _made(runs), "soft")]
-    parts += _tables(runs)
+    parts += html_results(runs)
     curves = draw_curves(runs)
     if curves is not None:
-        parts += [html_text("h2", "Curves"), html_figure(curves, "loss and validation over the steps of every run")]
+        parts += [html_text("h2", "Curves"), html_sheet(curves, "loss and validation over the steps of every run")]
+        parts += [html_legend(curve_lines(runs))]
         small = small_examples(runs)
         parts += [html_text("p", SMALL_CURVES.format(small), "soft")] if small else []
     parts += _examples(runs, data, split, examples, progress)
@@ -85,60 +85,6 @@ def _made(runs: Sequence[ReportRun]) -> str:
     known = [f"{name} {versions[name]}" for name in ("foveate", "torch", "python") if versions.get(name)]
     seeds = max(len(run.directories) for run in runs)
     return ", ".join([f"recipe {recipe.name}", f"{seeds} seed{'s' if seeds > 1 else ''}", "split val", *known])
-
-
-def _tables(runs: Sequence[ReportRun]) -> Iterator[str]:
-    """The headlines, and all other metrics folded away."""
-    names = list(dict.fromkeys([STEP_TIME, *(name for run in runs for each in run.numbers() for name in each)]))
-    own, baselines = split_baselines(names)
-    first = list(headlines(runs))
-    yield html_text("h2", "Results")
-    yield _table(runs, first, baselines)
-    takeaway = compare_runs(runs).sentence()
-    yield html_text("p", takeaway) if takeaway else ""
-    yield (
-        html_text(
-            "p",
-            "The best value of a row is bold. Grey columns are baselines: attention that does not depend on the input.",
-            "soft",
-        )
-        if baselines
-        else ""
-    )
-    rest = sorted(set(own) - set(first))
-    if rest:
-        yield f"<details><summary>All other numbers ({len(rest)})</summary>{_table(runs, rest, baselines)}</details>"
-
-
-def _table(runs: Sequence[ReportRun], names: Sequence[str], baselines: dict[str, dict[str, str]]) -> str:
-    """One row per metric, one column per run, then one per baseline that has any of these metrics."""
-    shown = {baseline: own for baseline, own in baselines.items() if any(name in own for name in names)}
-    head = [html_cell("th", "")]
-    # Baselines come first, beside the names of the metrics, which stay in place when the table scrolls.
-    head += [html_cell("th", baseline, "baseline") for baseline in shown] + [html_cell("th", run.name) for run in runs]
-    return html_table(head, [_row(runs, name, [own.get(name) for own in shown.values()]) for name in names])
-
-
-def _row(runs: Sequence[ReportRun], name: str, baselines: Sequence[str | None]) -> list[str]:
-    measure = measure_of(name, runs[0].shown)
-    values = [run.values(name) for run in runs]
-    best = _best(values, measure.better)
-    arrow = {"higher": "↑", "lower": "↓", None: ""}[measure.better]
-    cells = [html_cell("td", measure.label, note=" ".join(filter(None, (measure.unit, arrow))))]
-    # A baseline has the same value in every run and for every seed.
-    cells += [
-        html_cell("td", measure.spread(runs[0].values(baseline)[:1]) if baseline else "", "baseline")
-        for baseline in baselines
-    ]
-    return cells + [html_cell("td", measure.spread(own), "best" if own and mean(own) == best else "") for own in values]
-
-
-def _best(values: Sequence[Sequence[float]], better: str | None) -> float | None:
-    """The best mean, if there are several and one direction is better."""
-    means = [mean(own) for own in values if own]
-    if better is None or len(means) < 2:
-        return None
-    return max(means) if better == "higher" else min(means)
 
 
 def _examples(runs: Sequence[ReportRun], data: DataRoot, split: str, count: int, progress: bool) -> Iterator[str]:
@@ -172,7 +118,7 @@ def _drawn(draw: Callable[[], Iterable[DrawnExample]], progress: bool) -> Iterat
         drawn = draw()
         for example in tqdm(drawn, desc="report", unit=" examples", disable=None if progress else True):
             yield html_text("h3", example.title) + html_text("p", example.below, "soft")
-            yield html_figure(example.figure, example.alt)
+            yield html_sheet(example.figure, example.alt)
     except DataError as error:
         # Images may be missing, or their features imported; the rest of the report needs neither.
         yield html_text("p", f"Examples could not be drawn: {error}", "soft")

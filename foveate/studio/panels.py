@@ -16,6 +16,7 @@ from foveate.ops.density import Density
 from foveate.ops.mixture import Mixture
 from foveate.ops.resample import resample_map
 from foveate.plot.canvas import heat_colours, heat_scale
+from foveate.plot.colour_bar import bar_ticks, css_gradient
 from foveate.plot.heat import (
     background_weight,
     fraction_of_image,
@@ -29,10 +30,8 @@ from foveate.report.page import data_uri
 
 LEVELS = (0.5, 0.95)  # of a component's mass inside its ellipses
 SIDE = 100  # units of the drawing
-TICKS = (2, 5, 10, 20, 50, 100, 200, 500)  # of the colour bar, in multiples of the even share
 UNIT = "Attention per area, compared with looking evenly at the whole image (1×)"
 LARGE = 40_000  # pixels of an image without transparency from which JPEG is used
-STEPS = 24  # colours of the bar
 LEAST = 8.0  # of the upper end of the colours
 
 
@@ -123,27 +122,12 @@ def colour_bar(top: float) -> str:
     >>> "even (1×)" in colour_bar(10.0), "10×" in colour_bar(10.0)
     (True, True)
     """
-    top = max(top, 1e-9)
-    stops = ", ".join(on_paper(heat_colours()(n / (STEPS - 1))) for n in range(STEPS))
-    ends = [(0.0, "0"), *([(1.0, "even (1×)")] if top > 1.8 and heat_scale(top)(1) > 0.14 else [])]
-    ends += [(float(n), f"{n}×") for n in TICKS if 0 < heat_scale(top)(n) < 0.88 and heat_scale(top)(n / 2) > 0.05]
-    ends = [ends[0], *_apart(ends[1:], top), (top, f"{top:.1f}×" if top < 10 else f"{top:.0f}×")]
-    ticks = "".join(f'<span style="left:{100 * float(heat_scale(top)(x)):.1f}%">{text}</span>' for x, text in ends)
+    ticks = "".join(f'<span style="left:{100 * place:.1f}%">{text}</span>' for place, text in bar_ticks(top))
     return (
         f'<div class="fv-scale"><p>{UNIT}</p><div class="fv-ramp" role="img" aria-label="colours from 0 to {top:.3g} '
-        f'times the even share" style="background:linear-gradient(90deg, {stops})"></div>'
+        f'times the even share" style="background:{css_gradient()}"></div>'
         f'<div class="fv-ticks">{ticks}</div></div>'
     )
-
-
-def on_paper(colour: Sequence[float]) -> str:
-    """A colour over white paper, opaque, so that dark letters can be read on it on any page.
-
-    >>> on_paper((0.0, 0.0, 0.0, 0.5))
-    '#808080'
-    """
-    *parts, alpha = colour
-    return "#" + "".join(f"{round(255 * (1 - alpha + alpha * part)):02x}" for part in parts)
 
 
 def panel(title: str, layers: str, below: Sequence[str], ratio: float = 1.0) -> str:
@@ -218,15 +202,6 @@ def draw_outline(truth: np.ndarray) -> str:
 def _cover(truth: Tensor) -> Tensor:
     """The fraction of each of 56 x 56 cells that the true region covers."""
     return resample_map(truth.float(), 56, 56) / (truth.numel() / 56**2)
-
-
-def _apart(ticks: list[tuple[float, str]], top: float) -> list[tuple[float, str]]:
-    """The ticks that leave room for their labels."""
-    kept: list[tuple[float, str]] = []
-    for value, text in ticks:
-        if not kept or heat_scale(top)(value) - heat_scale(top)(kept[-1][0]) > 0.13:
-            kept.append((value, text))
-    return kept
 
 
 def _legend(examples: Iterable[Attended], has_truth: bool) -> str:

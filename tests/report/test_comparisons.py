@@ -10,7 +10,11 @@ import pytest
 
 from foveate.cli.main import main
 from foveate.errors import DataError
-from foveate.report import ReportRun, compare_runs, write_report
+from foveate.metrics.differences import PairedDifference
+from foveate.metrics.statistics import Interval
+from foveate.report import ReportRun, RunComparison, compare_runs, write_report
+from foveate.report.tables import html_comparisons
+from foveate.tasks.vqa import VQA
 from foveate.train.records import EXAMPLES, read_examples, write_examples
 
 
@@ -46,9 +50,35 @@ def test_the_sentence_says_what_stands(runs: list[ReportRun]) -> None:
     assert sentence.endswith("(Holm-corrected for 4 comparisons).")  # accuracy and JS; area has no better direction
 
 
-def test_the_report_holds_the_sentence(runs: list[ReportRun], tmp_path: Path) -> None:
+def test_the_report_holds_the_sentence_and_every_comparison(runs: list[ReportRun], tmp_path: Path) -> None:
     text = write_report(tmp_path, "t", runs, examples=0).read_text(encoding="utf-8")
+    assert text.index('<p class="takeaway">Against softmax') < text.index("<table")
     assert "lower with multimodal" in text
+    assert "All comparisons (4)" in text
+    rows = html_comparisons(compare_runs(runs)).split("<tr>")[2:]
+    assert ["multimodal" in row for row in rows] == [True, False, True, False]
+    assert [row.count('class="best"') > 0 for row in rows] == [False, False, True, False]
+
+
+def _difference(name: str, mean: float, p: float, measure: str = "js") -> PairedDifference:
+    way = -0.01 if mean < 0.3 else 0.01
+    return PairedDifference(measure, name, "softmax", (mean, 0.3), Interval(way, way, way), p, p)
+
+
+def test_runs_that_differ_in_the_same_way_share_a_phrase() -> None:
+    shown = VQA.presentation
+    several = [_difference("a", 0.25, 0.001), _difference("b", 0.35, 0.002), _difference("c", 0.4, 0.03)]
+    sentence = RunComparison(several, {"js": 9}, 1, shown).sentence()
+    label = "distance from the true region (JS)"
+    assert f"{label}: lower with a (0.25 against 0.30 bits, p = 0.001), higher with b and c (0.35 to 0.40" in sentence
+    assert "p ≤ 0.030)" in sentence
+    every = RunComparison([_difference(n, 0.4, 0.01) for n in "abc"], {"js": 9}, 1, shown).sentence()
+    assert f"{label}: higher with all others (0.40 against 0.30 bits, p ≤ 0.010)" in every
+
+
+def test_metrics_can_be_named(runs: list[ReportRun]) -> None:
+    assert {one.measure for one in compare_runs(runs, ["js"]).differences} == {"js"}
+    assert not compare_runs(runs, ["area"]).differences
 
 
 def test_only_shared_examples_count(runs: list[ReportRun]) -> None:

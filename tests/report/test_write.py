@@ -14,7 +14,8 @@ import pytest
 
 from foveate.errors import DataError
 from foveate.report import ReportRun, write_report
-from foveate.report.curves import draw_curves
+from foveate.report.curves import curve_lines, draw_curves
+from foveate.report.sheet import html_legend
 from foveate.tasks.vqa import VQA
 
 
@@ -51,7 +52,7 @@ def test_the_page_is_whole_and_fetches_nothing(runs, tmp_path):
     assert page.tags.count("script") == 1  # the one that sorts, allowed by its hash
     digest = base64.b64encode(hashlib.sha256(re.search("<script>(.*?)</script>", text, re.DOTALL)[1].encode()).digest())
     assert f"script-src 'sha256-{digest.decode()}'" in text
-    assert len(page.links) == 2
+    assert len(page.links) >= 6  # two curves; image, two maps and the truth
     assert all(link.startswith("data:image/png;base64,") for link in page.links)
     assert "default-src 'none'" in text
     assert not re.search(r"https?://", text)
@@ -60,12 +61,21 @@ def test_the_page_is_whole_and_fetches_nothing(runs, tmp_path):
 
 def test_the_table_has_means_spreads_baselines_and_the_best(runs, tmp_path):
     text = write_report(tmp_path, "t", runs, examples=0).read_text(encoding="utf-8")
-    row = re.search(r"<tr><td>right answers <small>% ↑</small></td>(.*?)</tr>", text)[1]
-    assert row == '<td class="baseline"></td><td>60.0 ± 14.1</td><td class="best">80.0</td>'
-    assert '<td class="baseline">0.75</td>' in text
-    assert "<td>time of a training step <small>s ↓</small></td><td></td><td>0.100 ± 0.000</td><td>0.100</td>" in (
-        text.replace(' class="best"', "").replace(' class="baseline"', "")
-    )
+    heads = re.findall(r"<th[^>]*>(.*?)</th>", text.partition("</table>")[0])
+    assert heads[1] == "right answers <small>% ↑</small>"
+    rows = {cells[0]: cells for cells in table_rows(text)}
+    assert rows["softmax"][1] == "60.0 ± 14.1"
+    assert '<td class="best">80.0</td>' in text
+    step = heads.index("time of a training step <small>s ↓</small>")
+    assert [rows[name][step] for name in ("softmax", "tvmax &lt;&amp;&gt;")] == ["0.100 ± 0.000", "0.100"]
+    js = heads.index("distance from the true region (JS) <small>bits ↓</small>")
+    assert (rows["uniform"][1], rows["uniform"][js]) == ("", "0.75")  # a row, which no width cuts off
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of the first table."""
+    body = re.search(r"<tbody>(.*?)</tbody>", text, re.DOTALL)[1]
+    return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in body.split("</tr>") if "<td" in row]
 
 
 def test_numbers_can_be_those_of_another_split(make_run, tmp_path):
@@ -114,7 +124,12 @@ def test_curves_have_a_line_a_seed(runs):
     left, right = draw_curves(runs).axes
     assert [len(left.get_lines()), len(right.get_lines())] == [3, 3]
     assert list(right.get_lines()[2].get_ydata()) == [40, 80]
-    assert [text.get_text() for text in left.figure.legends[0].get_texts()] == ["softmax", "tvmax <&>"]
+    first, second = curve_lines(runs)
+    assert (first[0], second[0]) == ("softmax", "tvmax <&>")
+    assert [line.get_color() for line in right.get_lines()] == [first[1], first[1], second[1]]
+    assert first[1] != second[1]
+    assert html_legend([first, second]).count("<line") == 2
+    assert "tvmax &lt;&amp;&gt;" in html_legend([second])
 
 
 def test_small_evaluations_make_the_line_and_whole_ones_circles(make_run, tmp_path):

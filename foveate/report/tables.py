@@ -1,0 +1,111 @@
+"""The tables of a report, each with what the statistics say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean
+
+from foveate.metrics.differences import p_in_words
+from foveate.report.comparisons import RunComparison, compare_runs
+from foveate.report.measures import STEP_TIME, measure_of, split_baselines
+from foveate.report.page import html_cell, html_table, html_text
+from foveate.report.runs import ReportRun
+from foveate.report.short_table import headlines
+
+NOTE_BASELINES = (
+    "Click a column to sort. The best value of a column is bold. Grey rows are baselines: attention that does not "
+    "depend on the input."
+)
+
+
+def html_results(runs: Sequence[ReportRun]) -> Iterator[str]:
+    """The headlines, and all other metrics folded away, each with what the statistics say."""
+    names = list(dict.fromkeys([STEP_TIME, *(name for run in runs for each in run.numbers() for name in each)]))
+    own, baselines = split_baselines(names)
+    objective, known = runs[0].opened[1].objective, {name for own in baselines.values() for name in own}
+    # The objective and what can be compared with a baseline come first, where a narrow screen shows them.
+    first = sorted(headlines(runs), key=lambda name: (name != objective, name not in known))
+    compared = compare_runs(runs)
+    yield html_text("h2", "Results")
+    yield html_text("p", compared.sentence(), "takeaway") if compared.differences else ""
+    yield _table_of_runs(runs, first, baselines)
+    yield html_text("p", NOTE_BASELINES, "soft") if baselines else ""
+    if compared.differences:
+        yield _folded(f"All comparisons ({len(compared.differences)})", html_comparisons(compared))
+    rest = sorted(set(own) - set(first))
+    if rest:
+        said = compare_runs(runs, rest).sentence()
+        table = (html_text("p", said, "takeaway") if said else "") + _table_of_metrics(runs, rest, baselines)
+        yield _folded(f"All other numbers ({len(rest)})", table)
+
+
+def _folded(title: str, inside: str) -> str:
+    return f"<details>{html_text('summary', title)}{inside}</details>"
+
+
+def _table_of_runs(runs: Sequence[ReportRun], names: Sequence[str], baselines: Mapping[str, Mapping[str, str]]) -> str:
+    """One row per run, then one per baseline that has any of these metrics; one column per metric."""
+    head = [html_cell("th", "attention"), *(_metric_cell("th", runs, name) for name in names)]
+    best = {name: _best([run.values(name) for run in runs], measure_of(name, runs[0].shown).better) for name in names}
+    rows = [[html_cell("td", run.name), *(_value_cell(run, name, best[name]) for name in names)] for run in runs]
+    for baseline, own in baselines.items():
+        if any(name in own for name in names):
+            cells = [html_cell("td", _baseline(runs, name, own.get(name)), "baseline") for name in names]
+            rows.append([html_cell("td", baseline, "baseline"), *cells])
+    return html_table(head, rows)
+
+
+def _table_of_metrics(
+    runs: Sequence[ReportRun], names: Sequence[str], baselines: Mapping[str, Mapping[str, str]]
+) -> str:
+    """One row per metric, one column per baseline that has any of these metrics, then one per run."""
+    shown = {baseline: own for baseline, own in baselines.items() if any(name in own for name in names)}
+    head = [html_cell("th", "metric")]
+    # Baselines come first, beside the names of the metrics, which stay in place when the table scrolls.
+    head += [html_cell("th", baseline, "baseline") for baseline in shown] + [html_cell("th", run.name) for run in runs]
+    rows = []
+    for name in names:
+        best = _best([run.values(name) for run in runs], measure_of(name, runs[0].shown).better)
+        cells = [html_cell("td", _baseline(runs, name, own.get(name)), "baseline") for own in shown.values()]
+        rows.append([_metric_cell("td", runs, name), *cells, *(_value_cell(run, name, best) for run in runs)])
+    return html_table(head, rows)
+
+
+def _metric_cell(tag: str, runs: Sequence[ReportRun], name: str) -> str:
+    measure = measure_of(name, runs[0].shown)
+    arrow = {"higher": "↑", "lower": "↓", None: ""}[measure.better]
+    return html_cell(tag, measure.label, note=" ".join(filter(None, (measure.unit, arrow))))
+
+
+def _value_cell(run: ReportRun, name: str, best: float | None) -> str:
+    own = run.values(name)
+    return html_cell("td", measure_of(name, run.shown).spread(own), "best" if own and mean(own) == best else "")
+
+
+def _baseline(runs: Sequence[ReportRun], name: str, baseline: str | None) -> str:
+    """The value of a baseline, which is the same in every run and for every seed; "" if it has none."""
+    return measure_of(name, runs[0].shown).spread(runs[0].values(baseline)[:1]) if baseline else ""
+
+
+def _best(values: Sequence[Sequence[float]], better: str | None) -> float | None:
+    """The best mean, if there are several and one direction is better."""
+    means = [mean(own) for own in values if own]
+    if better is None or len(means) < 2:
+        return None
+    return max(means) if better == "higher" else min(means)
+
+
+def html_comparisons(compared: RunComparison) -> str:
+    """Every comparison in a row: the means, their difference with its 95 % interval, the p-value, whether it stands."""
+    heads = ("metric", "attention", "mean", "against", "mean", "difference", "95 % interval", "p (Holm)", "stands")
+    rows = []
+    for one in compared.differences:
+        measure = measure_of(one.measure, compared.shown)
+        low, middle, high = (measure.show(value) for value in (one.interval.low, one.interval.mean, one.interval.high))
+        first, second = (measure.show(value) for value in one.means)
+        stands = "yes" if one.stands else "no"
+        p = p_in_words(one.corrected).removeprefix("p ").removeprefix("= ")
+        texts = (one.first, first, one.second, second, middle, f"{low} to {high}", p, stands)
+        label = html_cell("td", measure.label, note=measure.unit)
+        rows.append([label, *(html_cell("td", text, "best" if one.stands else "") for text in texts)])
+    return html_table([html_cell("th", head) for head in heads], rows)
