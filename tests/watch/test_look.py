@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -250,3 +251,41 @@ def test_components_without_weight_are_not_printed():
     seen, unseen = (Ellipse(weight, (0.5, 0.5), (0.1, 0.1), 0.0, (0.4, 0.4, 0.6, 0.6)) for weight in (0.3, 0.004))
     assert str(Description((seen, unseen), 0.7)) == "30 % at (0.50, 0.50), box 0.40 0.40 0.60 0.60; background 70 %"
     assert str(Description((unseen,), 0.996)) == "background 100 %"
+
+
+# As in the repositories of Qwen: the processor repeats <|image_pad|>.
+TEMPLATE = (
+    "{% for message in messages %}{% for part in message['content'] %}{% if part['type'] == 'image' %}<|vision_start|>"
+    "<|image_pad|><|vision_end|>{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endfor %}"
+)
+
+
+def save_parts(name, kind, directory):
+    """A model with its image processor and its tokenizer, without a processor of both that can be loaded."""
+    model, processor, _ = build(name)
+    model.save_pretrained(directory)
+    for part in (processor.image_processor, processor.tokenizer):
+        part.save_pretrained(directory)
+    for file in ("preprocessor_config.json", "tokenizer_config.json"):
+        content = json.loads((directory / file).read_text()) | ({"processor_class": kind} if kind else {})
+        (directory / file).write_text(json.dumps(content))
+    return model, processor
+
+
+@pytest.mark.parametrize(("name", "kind"), [("Qwen2-VL", "Qwen2VLProcessor"), ("ViT + GPT-2", None)])
+def test_a_processor_from_its_parts(name, kind, tmp_path):
+    """transformers cannot load the first without torchvision, and there is none in repositories of the second."""
+    model, processor = save_parts(name, kind, tmp_path)
+    if name == "Qwen2-VL":
+        (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    expected = fv.look(model, processor, IMAGE, "what is this", max_new_tokens=2)
+    seen = fv.look(*load_pretrained(str(tmp_path)), IMAGE, "what is this", max_new_tokens=2)
+    assert seen.text == expected.text
+    torch.testing.assert_close(seen.layers, expected.layers, atol=1e-6, rtol=0)
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="the processor loads with torchvision")
+def test_a_processor_that_cannot_be_loaded_says_why(tmp_path):
+    save_parts("InternVL", "InternVLProcessor", tmp_path)
+    with pytest.raises(fv.DataError, match=r"load_pretrained: expected the processor of .*, got .*orchvision"):
+        load_pretrained(str(tmp_path))
