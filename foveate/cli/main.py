@@ -26,6 +26,7 @@ FLAGS = {
     "--quiet": "show no progress",
     "--verbose": "show what libraries log, and tracebacks",
 }
+QUIET_VARIABLES = ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS")
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,8 @@ def take_flags(words: Sequence[str], own: Container[str]) -> tuple[set[str], lis
 def _flags(flags: set[str]) -> Iterator[None]:
     """Without progress under --quiet; with what libraries log, and the traceback of an error, under --verbose."""
     if "--quiet" in flags:
-        os.environ["TQDM_DISABLE"] = "1"  # read by tqdm when it is imported, after this
+        # read by tqdm and huggingface_hub when they are imported, after this
+        os.environ |= dict.fromkeys(QUIET_VARIABLES, "1")
     if "--verbose" in flags:
         logging.basicConfig(level=logging.INFO)
     try:
@@ -199,7 +201,8 @@ def _flags(flags: set[str]) -> Iterator[None]:
         raise
     finally:
         if "--quiet" in flags:
-            del os.environ["TQDM_DISABLE"]
+            for name in QUIET_VARIABLES:
+                del os.environ[name]
 
 
 def _call(name: str, function: Callable[..., Any], arguments: list[str], as_json: bool) -> int:
