@@ -133,6 +133,29 @@ def test_cached_generation_equals_uncached(name, way):
     assert difference <= TOLERANCE
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("way", ["register", "use"])
+def test_generation_in_a_batch_padded_on_the_left(name, way):
+    """Grouped-query attention and a cache; the shorter text is padded before its first token."""
+    from transformers import LlamaForCausalLM
+
+    torch.manual_seed(0)
+    options = {"attn_implementation": f"foveate-{name}" if way == "register" else "sdpa"}
+    model = LlamaForCausalLM._from_config(small("LlamaConfig", num_key_value_heads=2), **options).eval()
+    if way == "use":
+        hf.use(model, name)
+    asked = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    asked |= {"output_logits": True, "return_dict_in_generate": True}
+    padded = torch.cat([ids[:1], torch.cat([torch.zeros_like(ids[:1, :2]), ids[1:, :-2]], 1)])
+    mask = (torch.arange(padded.shape[1]) >= torch.tensor([[0], [2]])).long()
+    together = model.generate(padded, attention_mask=mask, **asked)
+    for row, alone in enumerate((ids[:1], ids[1:, :-2])):
+        for cache in (True, False):
+            single = model.generate(alone, use_cache=cache, **asked)
+            pairs = zip(together.logits, single.logits, strict=True)
+            assert max(float((a[row] - b[0]).abs().max()) for a, b in pairs) <= TOLERANCE
+
+
 def test_without_a_mask_function_a_causal_model_sees_the_future():
     from functools import partial
 
