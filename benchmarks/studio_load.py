@@ -256,6 +256,7 @@ def summary(honest: int, hostile: int, times: Times, memory: list[float], spent:
         "memory at a quarter, MB": round(later[0]),
         "memory at the end, MB": round(later[-1]),
         "largest memory, MB": round(max(memory or [0.0])),
+        "memory over time, MB": [round(one) for one in memory[:: max(1, len(memory) // 12)]],
         "hostile requests": sum(times.refused.values()),
         "hostile requests served": len(times.served),
         "answers to hostile requests": dict(sorted(times.refused.items())),

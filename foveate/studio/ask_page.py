@@ -122,9 +122,9 @@ def answer_html(view: AskView, domain: str) -> str:
         for word, weight in found.words
     )
     return (
-        f'<div class="fv-verdict">{verdict}</div>{_warnings(view, found, domain)}'
-        f'<div class="fv-bars"><p class="fv-label">Confidence of the model</p>{bars}</div>'
-        f'<div class="fv-words"><p class="fv-label">Words it read, darker for more attention</p>{words}</div>'
+        f'<div class="fv-read"><div><div class="fv-verdict">{verdict}</div>{_warnings(view, found, domain)}'
+        f'<div class="fv-words"><p class="fv-label">Words it read, darker for more attention</p>{words}</div></div>'
+        f'<div class="fv-bars"><p class="fv-label">Confidence in each answer, judged by itself</p>{bars}</div></div>'
     )
 
 
@@ -178,9 +178,9 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
     view = gr.State(first, time_to_live=3600)
     strip = picker.build_strip(gr, "ask", first.image.mark)
     with gr.Row(elem_classes="fv-row"):
-        with gr.Column(scale=1, min_width=280):
+        with gr.Column(scale=1, min_width=220, elem_classes="fv-narrow"):
             image = gr.HTML(widgets.chosen_image(first.image.pixels), elem_id="ask-image")
-        with gr.Column(scale=2, min_width=320):
+        with gr.Column(scale=4, min_width=320):
             with gr.Row(elem_classes="fv-question"):
                 question = gr.Textbox(first.question, label="Question", max_lines=3, elem_id="ask-question", scale=4)
                 button = gr.Button("Ask", variant="primary", elem_id="ask-button", scale=1, min_width=90)

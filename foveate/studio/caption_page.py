@@ -8,12 +8,12 @@ from typing import Any
 
 from foveate.attention import Attended
 from foveate.errors import FoveateError
-from foveate.plot.heat import select_example
+from foveate.plot.heat import heat, select_example
 from foveate.studio import picker, widgets
 from foveate.studio.catalogue import RunCatalogue
 from foveate.studio.code import caption_code
 from foveate.studio.limits import read_upload
-from foveate.studio.panels import draw_panels
+from foveate.studio.panels import draw_panels, draw_strip, scale_end
 from foveate.studio.picker import ChosenImage, choose_example
 from foveate.studio.share import IMAGE_NOTE, build_restore, share_html
 
@@ -73,19 +73,35 @@ def caption_html(view: CaptionView, domain: str) -> str:
     return f'<p class="fv-label">The model writes</p><p class="fv-answer fv-text">{escape(view.text)}</p>{note}{table}'
 
 
-def maps(view: CaptionView, pick: Any = widgets.ALL) -> str:
-    """The maps of all words, or a large one of the word that was picked."""
+def picked_word(view: CaptionView, pick: Any = None) -> int:
+    """The number of the word that was picked; the last one, which is often what the caption is about, if none was."""
+    picked = widgets.picked_number(pick, len(view.words))
+    return len(view.words) - 1 if picked is None else picked
+
+
+def strip_of_words(view: CaptionView, pick: Any = None) -> str:
+    """The words in order, each below its map; a button picks one."""
+    return draw_strip(view.image.pixels, _by_word(view), picked_word(view, pick)) if view.words else ""
+
+
+def map_of_word(view: CaptionView, pick: Any = None) -> str:
+    """A large map of the word that was picked, in the colours of all of them."""
     if not view.words:
         return ""
-    picked = widgets.picked_number(pick, len(view.words))
-    chosen = range(len(view.words)) if picked is None else [picked]
-    attended = {f"{t + 1}. {view.words[t]}": select_example("caption", view.attention, (0, t)) for t in chosen}
-    return draw_panels(view.image.pixels, attended, size="medium" if picked is None else "large")
+    each = _by_word(view)
+    title = list(each)[picked_word(view, pick)]
+    top = scale_end(heat(select_example("caption", one), cells=False) for one in each.values())
+    return draw_panels(view.image.pixels, {title: each[title]}, size="single", top=top)
 
 
-def share(catalogue: RunCatalogue, view: CaptionView, pick: str = widgets.ALL) -> str:
+def _by_word(view: CaptionView) -> dict[str, Attended]:
+    return {f"{t + 1}. {word}": select_example("caption", view.attention, (0, t)) for t, word in enumerate(view.words)}
+
+
+def share(catalogue: RunCatalogue, view: CaptionView, pick: Any = None) -> str:
     """The bar that shares the view."""
-    link = {"example": view.image.mark, "run": view.run, "beams": str(view.beams), "word": pick}
+    word = str(picked_word(view, pick))
+    link = {"example": view.image.mark, "run": view.run, "beams": str(view.beams), "word": word}
     code = caption_code(view.image, catalogue.code_name(view.run), view.beams)
     return share_html(link, code, note=IMAGE_NOTE if view.image.example is None else "")
 
@@ -99,13 +115,13 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
     view = gr.State(first, time_to_live=3600)
     strip = picker.build_strip(gr, "caption", image.mark)
     with gr.Row(elem_classes="fv-row"):
-        with gr.Column(scale=1, min_width=280):
+        with gr.Column(scale=1, min_width=220, elem_classes="fv-narrow"):
             shown = gr.HTML(widgets.chosen_image(image.pixels), elem_id="caption-image")
-        with gr.Column(scale=2, min_width=320):
+        with gr.Column(scale=4, min_width=320):
             text = gr.HTML(caption_html(first, catalogue.domain(first.run)), elem_id="caption-text")
     gr.HTML('<p class="fv-label">Where it looked for each word: click one, or move with the arrow keys</p>')
-    words = gr.HTML(widgets.word_buttons(first.words), js_on_load=widgets.PICK, elem_id="caption-words")
-    panels = gr.HTML(maps(first), elem_id="caption-maps")
+    words = gr.HTML(strip_of_words(first), js_on_load=widgets.PICK, elem_id="caption-words")
+    panels = gr.HTML(map_of_word(first), elem_id="caption-maps")
     bar = gr.HTML(share(catalogue, first), elem_id="caption-share")
     with gr.Accordion("Run and beam width", open=False, elem_id="caption-controls"):
         run = gr.Dropdown(list(catalogue.runs(TASK)), value=first.run, label="Run that writes")
@@ -114,17 +130,17 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
 
 
 def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], beams: Any) -> None:
-    """Every event makes a new view and shows all of it; picking a word only draws its map."""
+    """Every event makes a new view and shows all of it; picking a word only draws its large map."""
     view, strip, _, _, words, panels, bar, run = parts
 
-    def show(seen: CaptionView, pick: str = widgets.ALL) -> tuple[Any, ...]:
+    def show(seen: CaptionView, pick: Any = None) -> tuple[Any, ...]:
         return (
             seen,
             picker.strip_value(seen.image.mark),
             widgets.chosen_image(seen.image.pixels),
             caption_html(seen, catalogue.domain(seen.run)),
-            widgets.word_buttons(seen.words, pick),
-            maps(seen, pick),
+            strip_of_words(seen, pick),
+            map_of_word(seen, pick),
             share(catalogue, seen, pick),
             seen.run,
         )
@@ -142,16 +158,15 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], beams: Any) -> 
         except FoveateError as error:
             return (gr.skip(), picker.strip_value(seen.image.mark, error), *[gr.skip()] * 6)
 
-    def on_word(seen: CaptionView, pick: Any) -> tuple[str, str, str]:
-        chosen = widgets.ALL if widgets.picked_number(pick, len(seen.words)) is None else str(pick)
-        return widgets.word_buttons(seen.words, chosen), maps(seen, chosen), share(catalogue, seen, chosen)
+    def on_word(seen: CaptionView, pick: Any) -> tuple[str, str]:
+        return map_of_word(seen, pick), share(catalogue, seen, pick)  # the browser marks the word itself
 
     def on_restore(fields: dict[str, str]) -> tuple[Any, ...]:
         try:
             image = choose_example(fields["example"] if fields.get("example", picker.OWN) != picker.OWN else FIRST)
             width = widgets.read_number(fields.get("beams"), BEAMS, 1, MAX_BEAMS)
             name = fields.get("run") or run_for(catalogue, image)
-            return (width, *show(write(catalogue, name, image, width), fields.get("word", widgets.ALL)))
+            return (width, *show(write(catalogue, name, image, width), fields.get("word")))
         except FoveateError as error:
             return (gr.skip(), gr.skip(), picker.strip_value(FIRST, error), *[gr.skip()] * 6)
 
@@ -163,7 +178,5 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], beams: Any) -> 
     strip.upload(upload, [view, beams], parts, **private)
     for event in (beams.release, run.input):
         event(on_turn, [view, beams, run], parts, **private)
-    words.select(
-        widgets.on_event_with(gr, "pick", on_word), view, [words, panels, bar], show_progress="hidden", **private
-    )
+    words.select(widgets.on_event_with(gr, "pick", on_word), view, [panels, bar], show_progress="hidden", **private)
     build_restore(gr, "caption", on_restore, [beams, *parts])

@@ -14,6 +14,7 @@ from foveate.io import read_json
 from foveate.registry import lookup
 from foveate.report import REPORT
 from foveate.search.exact_index import MANIFEST
+from foveate.search.find import LANCE
 from foveate.studio.attention_maps import with_softmax
 from foveate.train.records import CONFIG, METRICS
 from foveate.train.weights import WEIGHTS
@@ -78,8 +79,12 @@ class RunCatalogue:
         return {str(path.parent.relative_to(self.directory)): path for path in files}
 
     def indexes(self) -> dict[str, Path]:
-        """The directories of indexes to search in."""
-        return {str(path.parent.relative_to(self.directory)): path.parent for path in self._files(MANIFEST)}
+        """The directories of indexes to search in, those of LanceDB included."""
+        tables = [path for depth in range(DEPTH) for path in sorted(self.directory.glob("*/" * depth + f"*{LANCE}"))]
+        home = self.directory.resolve()
+        inside = [path for path in tables if path.is_dir() and path.resolve().is_relative_to(home)]
+        found = [path.parent for path in self._files(MANIFEST)] + inside
+        return {str(path.relative_to(self.directory)): path for path in found}
 
     def models(self) -> dict[str, Path]:
         """The Hugging Face models in the directory."""
@@ -120,7 +125,8 @@ class RunCatalogue:
                 self._cache[key] = value
                 self._cache.move_to_end(key)
                 while len(self._cache) > CACHE_SIZE:
-                    self._cache.popitem(last=False)
+                    old, _ = self._cache.popitem(last=False)
+                    self._locks.pop(old, None)
         return value
 
     def table(self) -> list[list[str]]:

@@ -93,6 +93,25 @@ def search_code(run: str, text: str, source: str, has_words: bool) -> str:
     return "\n".join([*found, *(looked if has_words else [])])
 
 
+def index_code(run: str, text: str, index: str, embedder: str) -> str:
+    """Images of an index that a text describes.
+
+    Args:
+        run: that re-ranks, as `fv.load` takes it.
+        text: to search for.
+        index: its directory.
+        embedder: the run that embedded it.
+    """
+    return f"""import foveate as fv
+from foveate.search import open_index, search_by_text
+
+found = search_by_text(
+    open_index({index!r}), {text!r}, fv.load({embedder!r}), top=6, reranker=fv.load({run!r}), first=50
+)
+for one in found:
+    print(one.name, one.score)"""
+
+
 def explain_code(scores: list[float], side: int, knobs: Mapping[str, Mapping[str, float]]) -> str:
     """Painted scores through the mechanisms of the page Explain."""
     return "\n".join([
@@ -122,6 +141,24 @@ print(seen.text)
 seen.plot(fit="multimodal").savefig("words.png")"""
 
 
-def compare_code(image: ChosenImage, question: str, run: str, names: list[str]) -> str:
-    """The maps of two mechanisms on the same scores, beside each other."""
-    return ask_code(image, question, run, MapChoice(tuple(names) or ("softmax",)))
+def compare_code(image: ChosenImage, question: str, run: str, sides: Mapping[str, str | None]) -> str:
+    """Two maps beside each other: of mechanisms on the same scores, or of runs.
+
+    Args:
+        image: that was chosen.
+        question: that was asked.
+        run: whose scores the mechanisms share.
+        sides: per title the run whose own attention it is; None for a mechanism.
+    """
+    lines = [f"question = {question!r}", "maps = {}"]
+    imports = []
+    if None in sides.values():
+        imports.append("from foveate.studio.attention_maps import attend, scores_of, with_softmax")
+        lines.append(f"looked = with_softmax({run!r}).answer(image, question).attention")
+    for title, own in sides.items():
+        if own is None:
+            lines.append(f"maps |= attend(scores_of(looked), looked.grid, [{title!r}], {{}})")
+        else:
+            lines.append(f"maps[{title!r}] = fv.load({own!r}).answer(image, question).attention")
+    lines.append('fv.plot.compare(image, maps).savefig("attention.png")')
+    return "\n".join([_begin(image, *imports), *lines])

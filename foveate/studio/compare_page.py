@@ -5,6 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+import numpy as np
+import torch
+
 from foveate.attention import MECHANISMS, Attended
 from foveate.errors import DataError, FoveateError
 from foveate.plot.heat import heat, select_example
@@ -30,6 +33,7 @@ from foveate.studio.share import IMAGE_NOTE, build_restore, share_html
 
 FIRST, LEFT, RIGHT = "3", "softmax", "multimodal"
 OWN_ATTENTION = "its own attention"
+LINE = "\n"  # between the sentences below a saved map
 
 
 def sides(catalogue: RunCatalogue) -> list[str]:
@@ -65,17 +69,23 @@ def compare_html(catalogue: RunCatalogue, image: ChosenImage, question: str, lef
         for one, each in zip(shown, values, strict=True)
     ]
     outline = "" if truth is None else draw_outline(truth)
+    region = None if truth is None else torch.from_numpy(np.ascontiguousarray(truth))
+    said = [sentences(one, region) for one in shown]
     below = "".join(
-        f"<div><p class='fv-label'>{place}</p><p><b>{escape(said)}</b><br>{escape('; '.join(sentences(one)))}</p></div>"
-        for place, (_, said), one in zip(("Left", "Right"), found, shown, strict=True)
+        f"<div><p class='fv-label'>{place}</p><p><b>{escape(head)}</b><br>{escape('; '.join(each))}</p></div>"
+        for place, (_, head), each in zip(("Left", "Right"), found, said, strict=True)
     )
     label = escape(f"{left} on the left of the slider, {right} on the right")
+    over = "".join(
+        f'<div class="fv-over fv-panel {kind}" data-title="{escape(head)}" data-below="{escape(LINE.join(each))}">'
+        f"{layer}{outline}</div>"
+        for kind, layer, (_, head), each in zip(("", "fv-cut"), layers, found, said, strict=True)
+    )
     return (
-        f'<div class="fv-compare"><div class="fv-stack" style="aspect-ratio:{ratio:.4f}" role="img" '
-        f'aria-label="{label}">'
-        f'<div class="fv-over">{layers[1]}{outline}</div><div class="fv-over fv-cut">{layers[0]}{outline}</div>'
+        f'<div class="fv-compare"><div class="fv-stack fv-saved" style="aspect-ratio:{ratio:.4f}" role="img" '
+        f'aria-label="{label}">{over}'
         f'<div class="fv-divider"></div></div><input class="fv-wipe" type="range" min="0" max="100" value="50" '
-        f'aria-label="how much of the left map is shown"></div><div class="fv-sides">{below}</div>{colour_bar(top)}'
+        f'aria-label="how much of the left map is shown"><div class="fv-sides">{below}</div>{colour_bar(top)}</div>'
     )
 
 
@@ -83,8 +93,9 @@ def share(catalogue: RunCatalogue, image: ChosenImage, question: str, left: str,
     """The bar that shares the view."""
     link = {"example": image.mark, "question": question, "left": left, "right": right}
     run = catalogue.code_name(str(catalogue.first_run(TASK, image.domain)))
-    code = compare_code(image, question, run, [side for side in (left, right) if side in MECHANISMS])
-    return share_html(link, code, note=IMAGE_NOTE if image.example is None else "", images=False)
+    runs = {f"{name}: {OWN_ATTENTION}": catalogue.code_name(name) for name in catalogue.runs(TASK)}
+    code = compare_code(image, question, run, {side: runs.get(side) for side in (left, right)})
+    return share_html(link, code, note=IMAGE_NOTE if image.example is None else "")
 
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:

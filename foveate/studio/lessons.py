@@ -143,7 +143,8 @@ def draw_steps(scores: Tensor, knobs: Mapping[str, float]) -> tuple[str, bool]:
     gain = likelihood[step - 1] - likelihood[max(0, step - 2)]
     shares = ", ".join(f"{100 * w:.0f} %" for w in sorted(now.weights.tolist(), reverse=True) if w > 0)
     haze = 0.0 if now.background is None else float(now.background)
-    facts = f"Step {step} gained {gain:.4f}. Components: {shares}" + (
+    first = f"Step 1 has the log-likelihood {likelihood[0]:.3f}"
+    facts = f"{first if step == 1 else f'Step {step} gained {gain:.4f}'}. Components: {shares}" + (
         f"; background {100 * haze:.0f} %." if background else "."
     )
     done = step > 1 and K > 1 and gain < STILL

@@ -22,6 +22,7 @@ from foveate.watch.reductions import normalise, over_heads, over_layers
 PROMPT = "What is in the image?"
 WORDS = 16  # generated at most
 MAX_NAME = 300  # characters of the name of a model
+PLACE = ("word", "layer", "head")  # of a link
 EMPTY = (
     '<p class="fv-note">Write the directory of a model, or its name on the Hub, for instance '
     "Qwen/Qwen2.5-VL-3B-Instruct, google/siglip-base-patch16-224 or facebook/dinov2-base, then press “Look”. LLaVA, "
@@ -104,23 +105,24 @@ def words_html(view: ModelView, word: int) -> str:
     )
 
 
-def sliders_html(view: ModelView) -> str:
+def sliders_html(view: ModelView, place: tuple[int, int] = (0, 0)) -> str:
     """Sliders for the layer and the head; 0 means all."""
     L, M = (1, 1) if view.seen is None else view.seen.layers.shape[:2]
     rows = "".join(
-        f'<label class="fv-knob"><span>{name}<output>0</output></span><input type="range" data-knob="{name}" min="0" '
-        f'max="{most}" step="1" value="0"><p>0 averages over all {most}.</p></label>'
-        for name, most in (("layer", L), ("head", M))
+        f'<label class="fv-knob"><span>{name}<output>{now}</output></span><input type="range" data-knob="{name}" '
+        f'min="0" max="{most}" step="1" value="{now}"><p>0 averages over all {most}.</p></label>'
+        for name, most, now in (("layer", L, place[0]), ("head", M, place[1]))
     )
     return f'<div class="fv-sliders">{rows}</div>'
 
 
-def share(view: ModelView) -> str:
-    """The bar that shares the view."""
+def share(catalogue: RunCatalogue, view: ModelView, word: int = 0, place: tuple[int, int] = (0, 0)) -> str:
+    """The bar that shares the view: which word, and which layer and head."""
     if view.seen is None:
         return ""
-    link = {"example": view.image.mark, "model": view.model, "prompt": view.prompt}
-    code = models_code(view.image, view.model, view.prompt, WORDS)
+    chosen = {"word": str(word), "layer": str(place[0]), "head": str(place[1])}
+    link = {"example": view.image.mark, "model": view.model, "prompt": view.prompt, **chosen}
+    code = models_code(view.image, catalogue.model_source(view.model), view.prompt, WORDS)
     return share_html(link, code, note=IMAGE_NOTE if view.image.example is None else "")
 
 
@@ -165,12 +167,15 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
 
 def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], model: Any, prompt: Any, button: Any) -> None:
     """Looking fills the page; a word, a layer or a head only draws a map."""
-    view, word, strip, _, words, panels, place, _ = parts
+    view, word, strip, _, words, panels, place, bar = parts
 
-    def show(seen: ModelView) -> tuple[Any, ...]:
-        sliders = gr.HTML(value='{"layer": 0, "head": 0}', html_template=sliders_html(seen))
+    def show(seen: ModelView, chosen: int = 0, at: tuple[int, int] = (0, 0)) -> tuple[Any, ...]:
+        chosen = chosen if seen.seen is not None and chosen < len(seen.seen.words) else 0
+        value = json.dumps({"layer": at[0], "head": at[1]})
+        sliders = gr.HTML(value=value, html_template=sliders_html(seen, at))
+        drawn = words_html(seen, chosen), maps(seen, chosen, *at)
         mark = picker.strip_value(seen.image.mark)
-        return seen, 0, mark, "", words_html(seen, 0), maps(seen, 0, 0, 0), sliders, share(seen)
+        return seen, chosen, mark, "", *drawn, sliders, share(catalogue, seen, chosen, at)
 
     def failed(seen: ModelView, error: object) -> tuple[Any, ...]:
         return seen, 0, gr.skip(), widgets.error_html(str(error)), "", "", gr.skip(), ""
@@ -191,11 +196,12 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], model: Any, pro
     def on_word(seen: ModelView, before: int, places: str, pick: Any) -> tuple[Any, ...]:
         count = 0 if seen.seen is None else len(seen.seen.words)
         number = widgets.picked_number(pick, count)
-        chosen = before if number is None else number
-        return chosen, words_html(seen, chosen), maps(seen, chosen, *read_place(places))
+        chosen, at = before if number is None else number, read_place(places)
+        return chosen, words_html(seen, chosen), maps(seen, chosen, *at), share(catalogue, seen, chosen, at)
 
-    def on_place(seen: ModelView, chosen: int, places: str) -> str:
-        return maps(seen, chosen, *read_place(places))
+    def on_place(seen: ModelView, chosen: int, places: str) -> tuple[str, str]:
+        at = read_place(places)
+        return maps(seen, chosen, *at), share(catalogue, seen, chosen, at)
 
     def on_restore(fields: dict[str, str]) -> tuple[Any, ...]:
         try:
@@ -203,7 +209,12 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], model: Any, pro
         except FoveateError as error:
             return (gr.skip(), gr.skip(), *failed(ModelView(choose_example("0")), error))
         name, text = fields.get("model", ""), fields.get("prompt", "")
-        return (name, text, *on_look(ModelView(image), name, text))
+        word_number, layer, head = (int(widgets.read_number(fields.get(key), 0, 0, 999)) for key in PLACE)
+        try:
+            seen = look_with(catalogue, ModelView(image), name, text)
+        except FoveateError as error:
+            return (name, text, *failed(ModelView(image), error))
+        return (name, text, *show(seen, word_number, (layer, head)))
 
     private = {"api_visibility": "private"}
     inputs = [view, model, prompt]
@@ -214,6 +225,6 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], model: Any, pro
     for event in (button.click, prompt.submit):
         event(on_look, inputs, parts, **private)
     quiet = {**private, "show_progress": "hidden"}
-    words.select(widgets.on_event_with(gr, "pick", on_word), [view, word, place], [word, words, panels], **quiet)
-    place.change(on_place, [view, word, place], panels, trigger_mode="always_last", **quiet)
+    words.select(widgets.on_event_with(gr, "pick", on_word), [view, word, place], [word, words, panels, bar], **quiet)
+    place.change(on_place, [view, word, place], [panels, bar], trigger_mode="always_last", **quiet)
     build_restore(gr, "models", on_restore, [model, prompt, *parts])

@@ -55,6 +55,7 @@ def draw_panels(
     size: str = "large",
     with_image: bool = False,
     with_scale: bool = True,
+    top: float | None = None,
 ) -> str:
     """Several attentions to one image side by side, with one colour scale, as HTML.
 
@@ -62,9 +63,11 @@ def draw_panels(
         pixels: (h, w, 3) uint8, or None to draw without an image.
         attended: attention of batch size one, by title.
         truth: (h, w) booleans, outlined on every map and compared with it.
-        size: "large", "medium" or "small" maps, a "pair" beside each other, or "one" as wide as its place.
+        size: "large", "medium" or "small" maps, a "pair" beside each other, "one" as wide as its place, or a "single"
+            larger one.
         with_image: begin with the image itself.
         with_scale: end with the colour bar and what the lines mean.
+        top: the upper end of the colours; that of these maps if absent.
 
     >>> uniform = Attended(torch.zeros(1, 1), torch.full((1, 4), 0.25), grid=(2, 2))
     >>> draw_panels(None, {"<uniform>": uniform}).count("&lt;uniform&gt;")
@@ -72,7 +75,7 @@ def draw_panels(
     """
     examples = {title: select_example("panels", one) for title, one in attended.items()}
     shown = {title: heat(one, cells=False) for title, one in examples.items()}
-    top = scale_end(shown.values())
+    top = scale_end(shown.values()) if top is None else top
     behind = "" if pixels is None else draw_pixels(pale(pixels))
     ratio = 1.0 if pixels is None else pixels.shape[1] / pixels.shape[0]
     region = None if truth is None else torch.from_numpy(np.ascontiguousarray(truth))
@@ -83,6 +86,28 @@ def draw_panels(
         parts.append(panel(title, layers, sentences(one, region), ratio))
     below = colour_bar(top) + _legend(examples.values(), region is not None) if examples and with_scale else ""
     return f'<div class="fv-saved"><div class="fv-panels fv-{size}">{"".join(parts)}</div></div>{below}'
+
+
+def draw_strip(pixels: np.ndarray, attended: Mapping[str, Attended], chosen: int) -> str:
+    """Small maps as buttons, in one colour scale; the number of the map is picked.
+
+    Args:
+        pixels: (h, w, 3) uint8.
+        attended: attention of batch size one, by title.
+        chosen: the number of the map that is marked.
+    """
+    examples = {title: select_example("strip", one) for title, one in attended.items()}
+    shown = {title: heat(one, cells=False) for title, one in examples.items()}
+    top, behind, ratio = scale_end(shown.values()), draw_pixels(pale(pixels)), pixels.shape[1] / pixels.shape[0]
+    buttons = []
+    for n, (title, one) in enumerate(examples.items()):
+        layers = behind + draw_heat(shown[title], top, is_grid=one.density is None) + draw_lines(one)
+        buttons.append(
+            f'<button type="button" class="fv-panel" data-pick="{n}" aria-pressed="{str(n == chosen).lower()}">'
+            f'<span class="fv-stack" style="aspect-ratio:{ratio:.4f}">{layers}</span>'
+            f'<span class="fv-title">{escape(title)}</span></button>'
+        )
+    return f'<div class="fv-saved"><div class="fv-strip">{"".join(buttons)}</div></div>'
 
 
 def scale_end(maps: Iterable[Tensor]) -> float:

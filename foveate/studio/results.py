@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import Any
 
@@ -11,6 +12,7 @@ from foveate.studio import widgets
 from foveate.studio.catalogue import RunCatalogue
 
 MAX_REPORT = 30_000_000  # bytes
+SCRIPT = re.compile(r"<script\b.*?</script\s*>", re.DOTALL | re.IGNORECASE)
 EMPTY = "There is no report yet: foveate demo and foveate compare write one. Then press “Refresh”."
 
 
@@ -24,15 +26,18 @@ def show_report(catalogue: RunCatalogue, name: str | None) -> str:
     path = lookup("report", name, catalogue.reports())
     if path.stat().st_size > MAX_REPORT:
         return widgets.error_html(f"{path} is too large to be shown here; open the file in a browser")
-    text = path.read_text(encoding="utf-8", errors="replace")
+    # The frame blocks the script that sorts tables; without it, browsers have nothing to complain about.
+    text = SCRIPT.sub("", path.read_text(encoding="utf-8", errors="replace"))
     return f'<iframe class="fv-report" sandbox="" title="{escape(name)}" srcdoc="{escape(text)}"></iframe>'
 
 
 def runs_html(catalogue: RunCatalogue) -> str:
     """A table of the runs."""
     rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in catalogue.table())
-    heads = "".join(f"<th>{head}</th>" for head in ("run", "task", "mechanism", "best on the validation split"))
-    return f"<table><thead><tr>{heads}</tr></thead>{rows}</table>"
+    names = ("Run", "Task", "Attention", "Best on val")
+    heads = "".join(f'<th scope="col">{head}</th>' for head in names)
+    table = f'<table class="fv-table"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    return f'<div class="fv-wide">{table}</div>'
 
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:
@@ -51,7 +56,7 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
 
     names = list(catalogue.reports())
     with gr.Row():
-        chosen = gr.Dropdown(names, value=names[0] if names else None, label="report", elem_id="results-report")
+        chosen = gr.Dropdown(names, value=names[0] if names else None, label="Report", elem_id="results-report")
         refresh = gr.Button("Refresh", scale=0, min_width=120)
     frame = gr.HTML(on_show(names[0] if names else None), elem_id="results-frame")
     gr.HTML('<p class="fv-note">Embedded runs, and runs in the directory of the studio:</p>')

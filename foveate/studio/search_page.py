@@ -19,25 +19,32 @@ from foveate.data.scenes import make_scenes
 from foveate.errors import DataError, FoveateError
 from foveate.plot.heat import select_example
 from foveate.registry import lookup
-from foveate.search import Index, search_by_text
+from foveate.search import VectorIndex, open_index, search_by_text
 from foveate.search.find import Embedder, Matcher
 from foveate.studio import catalogue as catalogues
 from foveate.studio import picker, widgets
 from foveate.studio.assets import script
 from foveate.studio.catalogue import PHOTOGRAPHS, RunCatalogue
-from foveate.studio.code import search_code
+from foveate.studio.code import index_code, search_code
 from foveate.studio.limits import MAX_PIXELS, MAX_SIDE, read_question, read_upload
+from foveate.studio.own_images import OwnImages, build_field, read_images
 from foveate.studio.panels import draw_panels
 from foveate.studio.picker import ChosenImage, choose_example
 from foveate.studio.share import build_restore, share_html
 
 TASK, RECIPE = "matching", "matching-scan-scenes"
-SCENES, PHOTOS = "Scenes, 120 images", "example photographs"
+SCENES, PHOTOS, OWN = "Scenes, 120 images", "example photographs", "your own images"
 GALLERY, BATCH = 120, 20
 TOP, FIRST = 6, 50
-QUERIES = {
-    SCENES: ("a large red circle", "a blue star", "two green shapes", "a purple square above a star"),
-    PHOTOS: ("a cat", "a cup of coffee on a table", "a motorcycle", "a red flower", "a woman in uniform"),
+SCENE_QUERIES = ("a large red circle", "a blue star", "two green shapes", "a purple square above a star")
+# What to search for, by the photograph that it describes.
+PHOTO_QUERIES = {
+    "chelsea": "a close up of a cat",
+    "motorcycle_left": "a motorcycle",
+    "coffee": "a cup of coffee on a table",
+    "flower": "an orange flower",
+    "grace_hopper": "a woman in uniform",
+    "china": "a building and trees",
 }
 WAITING = '<p class="fv-note">Searching …</p>'
 # How the code of a view gets its images.
@@ -45,7 +52,10 @@ CODE = {
     SCENES: "from foveate.data.scenes import make_scenes\n\n"
     'images = [image.pixels() for image in make_scenes(split="test", count=120).images]',
     PHOTOS: "from foveate.data.examples import example_photos\n\nimages = list(example_photos().values())",
+    OWN: 'from foveate.search import list_images\n\nimages = list_images("images")  # the directory of your own images',
 }
+OWN_NOTE = "The link is in your clipboard; your own images are not part of it, it searches the example photographs."
+NO_IMAGES = OwnImages()
 Progress = Callable[[float, str], None]
 
 
@@ -65,21 +75,38 @@ def gallery() -> Dataset:
     return make_scenes(split="test", count=GALLERY)
 
 
-def find(catalogue: RunCatalogue, run: str, where: str, text: Any, progress: Progress) -> tuple[Hit, ...]:
+def queries_for(where: str) -> tuple[str, ...]:
+    """What to search for in a place, so that there is something to find; nothing is known of other places."""
+    if where == SCENES:
+        return SCENE_QUERIES
+    known = example_photos()
+    return tuple(text for name, text in PHOTO_QUERIES.items() if name in known) if where == PHOTOS else ()
+
+
+def find(
+    catalogue: RunCatalogue,
+    run: str,
+    where: str,
+    text: Any,
+    progress: Progress,
+    own: OwnImages = NO_IMAGES,
+) -> tuple[Hit, ...]:
     """The images that a text describes, best first.
 
     Args:
         catalogue: of the runs and indexes.
         run: of the task matching.
-        where: SCENES, PHOTOS, or an index of the catalogue, whose nearest images by the run that embedded it are
+        where: SCENES, PHOTOS, OWN, or an index of the catalogue, whose nearest images by the run that embedded it are
             re-ranked.
         text: in plain words; raises DataError if it is empty or too long.
         progress: called with the completed fraction and the present step.
+        own: the images of OWN.
     """
     asked = read_question(text, "text")
     predictor = catalogue.predictor(run)
-    if where in QUERIES:
-        names, scores = _find_gallery(catalogue, run, where, asked, progress)
+    if where in CODE:
+        images, key = gallery_images(where, own)
+        names, scores = _find_gallery(catalogue, run, (images, key), asked, progress)
     else:
         names, scores = _find_index(catalogue, run, where, asked)
     hits = []
@@ -94,6 +121,11 @@ def default_place(catalogue: RunCatalogue) -> tuple[str, str]:
     """Where the page searches at first, and by which run: photographs, if there is a run for them."""
     run = str(catalogue.first_run(TASK, PHOTOGRAPHS))
     return (PHOTOS if catalogue.domain(run) == PHOTOGRAPHS else SCENES), run
+
+
+def places(catalogue: RunCatalogue) -> list[str]:
+    """Where one can search."""
+    return [*CODE, *catalogue.indexes()]
 
 
 def describe(catalogue: RunCatalogue, run: str, pixels: np.ndarray) -> str:
@@ -130,12 +162,24 @@ def words_of(hits: Sequence[Hit], pick: str = widgets.ALL) -> str:
     return label + widgets.word_buttons(hits[0].words, pick)
 
 
+def gallery_images(where: str, own: OwnImages) -> tuple[list[Any], str]:
+    """The images of a place, and what they are called in the cache; raises DataError if it has none."""
+    if where == OWN and not own.addresses:
+        raise DataError("search: expected images of yours, got none; drop a folder on the page")
+    images: dict[str, Callable[[], list[Any]]] = {
+        SCENES: lambda: list(gallery().images),
+        PHOTOS: lambda: list(example_photos().values()),
+        OWN: lambda: list(own.addresses),
+    }
+    return images[where](), f"gallery {where} {own.key if where == OWN else ''}"
+
+
 def _find_gallery(
-    catalogue: RunCatalogue, run: str, where: str, text: str, progress: Progress
+    catalogue: RunCatalogue, run: str, place: tuple[list[Any], str], text: str, progress: Progress
 ) -> tuple[list[Any], list[float]]:
     """Score every image of a gallery with the text; the embeddings of the images are cached."""
     predictor: Any = catalogue.predictor(run)
-    images: list[Any] = list(gallery().images) if where == SCENES else list(example_photos().values())
+    images, key = place
 
     def embed() -> Any:
         from foveate.models.fragments import join_fragments
@@ -146,16 +190,15 @@ def _find_gallery(
             parts.append(predictor.embed_image([_pixels(one) for one in images[start : start + BATCH]]))
         return join_fragments(parts)
 
-    scores = predictor.match(catalogue.cached((f"gallery {where}", run), embed), [text])[:, 0]
+    scores = predictor.match(catalogue.cached((key, run), embed), [text])[:, 0]
     best = scores.topk(min(TOP, len(images)))
     return [images[n] for n in best.indices.tolist()], best.values.tolist()
 
 
 def _find_index(catalogue: RunCatalogue, run: str, where: str, text: str) -> tuple[list[Any], list[float]]:
     """The nearest images in an index, by the run that embedded it, re-ranked by the chosen run."""
-    index = Index(lookup("index", where, catalogue.indexes()), verify=catalogue.verify)
-    own = index.description.run
-    embedders = [name for name, path in catalogue.runs(TASK).items() if path.resolve() == Path(own).resolve()]
+    index = open_index(lookup("index", where, catalogue.indexes()), verify=catalogue.verify)
+    own, embedders = index.description.run, embedders_of(catalogue, index)
     if index.description.kind != "images" or not embedders:
         raise DataError(
             f"search: expected an index of images by a run of this studio, got one of {index.description.kind} "
@@ -166,10 +209,28 @@ def _find_index(catalogue: RunCatalogue, run: str, where: str, text: str) -> tup
     return [one.name for one in found], [one.score for one in found]
 
 
+def embedders_of(catalogue: RunCatalogue, index: VectorIndex) -> list[str]:
+    """The names of the runs that embedded an index, as far as the catalogue has them."""
+    made = Path(index.description.run).resolve()
+    return [name for name, path in catalogue.runs(TASK).items() if path.resolve() == made]
+
+
+def code_of(catalogue: RunCatalogue, run: str, where: str, text: str, has_words: bool) -> str:
+    """The Python that searches."""
+    name = catalogue.code_name(run)
+    if where in CODE:
+        return search_code(name, text, CODE[where], has_words)
+    directory = lookup("index", where, catalogue.indexes())
+    made = embedders_of(catalogue, open_index(directory, verify=False))
+    return index_code(name, text, str(directory), catalogue.code_name(made[0]) if made else name)
+
+
 def _pixels(image: Any) -> np.ndarray:
-    """The pixels of an image of Scenes, or of a file in an index."""
+    """The pixels of an image of Scenes, of a data URL, or of a file."""
     if isinstance(image, ImageRecord):
         return image.pixels()
+    if isinstance(image, str) and image.startswith("data:"):
+        return read_upload(image)
     opened = open_image(image, max_pixels=MAX_PIXELS)
     opened.thumbnail((MAX_SIDE, MAX_SIDE))
     return np.asarray(opened)
@@ -197,57 +258,66 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
         return
     runs = list(catalogue.runs(TASK))
     place, first = default_place(catalogue)
-    found = gr.State((), time_to_live=3600)
+    found, own = gr.State((), time_to_live=3600), gr.State(NO_IMAGES, time_to_live=3600)
     start = gr.HTML(js_on_load=script("visible"), elem_id="search-start")  # above all, so that it is seen at once
     with gr.Row(elem_classes="fv-question"):
         text = gr.Textbox(
-            QUERIES[place][0], label="Describe the image to find", elem_id="search-text", max_lines=2, scale=4
+            queries_for(place)[0], label="Describe the image to find", elem_id="search-text", max_lines=2, scale=4
         )
         button = gr.Button("Search", variant="primary", elem_id="search-button", scale=1, min_width=90)
     queries = gr.HTML(
-        widgets.chips(QUERIES[place], QUERIES[place][0]), js_on_load=widgets.PICK, elem_id="search-queries"
+        widgets.chips(queries_for(place), queries_for(place)[0]), js_on_load=widgets.PICK, elem_id="search-queries"
     )
+    folder = build_field(gr, "search")
     words = gr.HTML(js_on_load=widgets.PICK, elem_id="search-words")
     panels = gr.HTML(WAITING, elem_id="search-hits")
     bar = gr.HTML(elem_id="search-share")
     with gr.Accordion("Run and images to search", open=False, elem_id="search-controls"):
         run = gr.Dropdown(runs, value=first, label="Run that compares")
-        where = gr.Dropdown([*QUERIES, *catalogue.indexes()], value=place, label="Search in", elem_id="search-where")
+        where = gr.Dropdown(places(catalogue), value=place, label="Search in", elem_id="search-where")
         gr.HTML(
             '<p class="fv-note">foveate index RUN IMAGES RUNS/NAME writes an index of your own images; below the '
             "directory of the runs it is offered here.</p>"
         )
     with gr.Accordion("The other way: captions that fit an image", open=False, elem_id="search-reverse"):
         _build_describe(gr, catalogue, run)
-    _connect_find(gr, catalogue, [found, words, panels, bar, queries, text], run, where, (button, start))
+    _connect_find(gr, catalogue, [found, words, panels, bar, queries, text], (run, where, own), (button, start, folder))
 
 
 def _connect_find(
-    gr: Any, catalogue: RunCatalogue, parts: list[Any], run: Any, where: Any, starts: tuple[Any, Any]
+    gr: Any, catalogue: RunCatalogue, parts: list[Any], inputs: tuple[Any, Any, Any], starts: tuple[Any, Any, Any]
 ) -> None:
     """Every event searches and shows the images; picking a word only draws its maps."""
     found, words, panels, bar, queries, text = parts
-    button, start = starts
+    run, where, own = inputs
+    button, start, folder = starts
 
     def show(hits: tuple[Hit, ...], name: str, place: str, query: str, pick: str = widgets.ALL) -> tuple[Any, ...]:
         link = {"text": query, "run": name, "in": place, "word": pick}
-        has_words = bool(hits and hits[0].words)
-        source = CODE.get(place, f"# {place}: an index that foveate index wrote\nimages = []")
-        shared = share_html(link, search_code(catalogue.code_name(name), query, source, has_words))
-        return hits, words_of(hits, pick), draw(hits, pick), shared, widgets.chips(QUERIES.get(place, ()), query), query
+        code = code_of(catalogue, name, place, query, bool(hits and hits[0].words))
+        shared = share_html(link, code, note=OWN_NOTE if place == OWN else "")
+        return hits, words_of(hits, pick), draw(hits, pick), shared, widgets.chips(queries_for(place), query), query
 
-    def on_find(name: str, place: str, query: str, pick: str = widgets.ALL) -> tuple[Any, ...]:
+    def on_find(name: str, place: str, images: OwnImages, query: str, pick: str = widgets.ALL) -> tuple[Any, ...]:
         try:
-            return show(find(catalogue, name, place, query, lambda done, what: None), name, place, query, pick)
+            hits = find(catalogue, name, place, query, lambda done, what: None, images)
+            return show(hits, name, place, query, pick)
         except FoveateError as error:
             return (), "", widgets.error_html(error), "", gr.skip(), gr.skip()
 
-    def on_place(place: str, name: str, query: str) -> tuple[Any, ...]:
+    def on_place(place: str, name: str, images: OwnImages, query: str) -> tuple[Any, ...]:
         """Other images: by a run for their kind, and a text that suits them."""
-        if place in QUERIES:
-            name = str(catalogue.first_run(TASK, PHOTOGRAPHS if place == PHOTOS else catalogues.SCENES))
-            query = QUERIES[place][0]
-        return name, *on_find(name, place, query)
+        if place in CODE:
+            name = str(catalogue.first_run(TASK, catalogues.SCENES if place == SCENES else PHOTOGRAPHS))
+            query = next(iter(queries_for(place)), query)
+        return name, *on_find(name, place, images, query)
+
+    def on_folder(name: str, query: str, content: Any) -> tuple[Any, ...]:
+        try:
+            images = read_images(content)
+        except FoveateError as error:
+            return str(error), *[gr.skip()] * (3 + len(parts))
+        return "", images, OWN, *on_place(OWN, name, images, query)
 
     def on_word(hits: tuple[Hit, ...], name: str, place: str, query: str, pick: Any) -> tuple[Any, ...]:
         known = hits[0].words if hits else ()
@@ -257,17 +327,19 @@ def _connect_find(
     def on_restore(fields: dict[str, str]) -> tuple[Any, ...]:
         usual, first = default_place(catalogue)
         name, place = fields.get("run", ""), fields.get("in", usual)
-        run_name = name if name in catalogue.runs(TASK) else first
-        shown = on_find(run_name, place, fields.get("text", QUERIES[usual][0]), fields.get("word", widgets.ALL))
-        return run_name, place, *shown
+        run_name, place = name if name in catalogue.runs(TASK) else first, usual if place == OWN else place
+        query, pick = fields.get("text", queries_for(usual)[0]), fields.get("word", widgets.ALL)
+        return run_name, place, *on_find(run_name, place, NO_IMAGES, query, pick)
 
     private = {"api_visibility": "private"}
-    inputs, outputs = [run, where, text], parts
     for event in (button.click, text.submit, run.input):
-        event(on_find, inputs, outputs, **private)
-    where.input(on_place, [where, run, text], [run, *outputs], **private)
-    queries.select(widgets.on_event_with(gr, "pick", on_find), [run, where], outputs, **private)
-    start.apply(on_find, inputs, outputs, show_progress="hidden", **private)
+        event(on_find, [*inputs, text], parts, **private)
+    where.input(on_place, [where, run, own, text], [run, *parts], **private)
+    folder.upload(
+        widgets.on_event_with(gr, "images", on_folder), [run, text], [folder, own, where, run, *parts], **private
+    )
+    queries.select(widgets.on_event_with(gr, "pick", on_find), inputs, parts, **private)
+    start.apply(on_find, [*inputs, text], parts, show_progress="hidden", **private)
     words.select(
         widgets.on_event_with(gr, "pick", on_word),
         [found, run, where, text],
@@ -275,7 +347,7 @@ def _connect_find(
         show_progress="hidden",
         **private,
     )
-    build_restore(gr, "search", on_restore, [run, where, *outputs])
+    build_restore(gr, "search", on_restore, [run, where, *parts])
 
 
 def _build_describe(gr: Any, catalogue: RunCatalogue, run: Any) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from foveate.report.page import html_page
 from tests.untrained import make_untrained
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -51,9 +52,7 @@ def runs(tmp_path_factory):
         model.save_pretrained(directory / TINY)
         processor.save_pretrained(directory / TINY)
     (directory / "mine").mkdir()
-    (directory / "mine" / "report.html").write_text(
-        "<!doctype html><title>t</title><h1>My report</h1>", encoding="utf-8"
-    )
+    (directory / "mine" / "report.html").write_text(html_page("t", ["<h1>My report</h1>"]), encoding="utf-8")
     return directory
 
 

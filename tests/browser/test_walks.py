@@ -215,12 +215,17 @@ def test_a_caption_word_by_word(page, keep):
     page.wait_for_selector("#caption-maps .fv-panel")
     assert "Log-probability" in page.inner_text("#caption-text")
     keep(page, "caption")
+    assert page.locator("#caption-words .fv-stack").count() == page.locator("#caption-words button").count() > 3
     click_word(page, "#caption-words", "#caption-maps")
-    assert len(panels(page, "#caption-maps")) == 1
+    assert panels(page, "#caption-maps")[0].startswith("2.")
     before = shown(page, "#caption-maps")
     page.keyboard.press("ArrowRight")
     changed(page, "#caption-maps", before)
-    assert panels(page, "#caption-maps")[0].startswith("2.")
+    assert panels(page, "#caption-maps")[0].startswith("3.")
+    pressed = page.locator("#caption-words [aria-pressed=true]")
+    assert pressed.count() == 1
+    assert pressed.inner_text().startswith("3.")
+    assert page.locator("#caption-maps .fv-stack").bounding_box()["width"] >= 320
     upload(page, b"broken", where="caption")
     page.locator("#caption-examples").get_by_text("cannot be decoded").wait_for()
 
@@ -242,6 +247,54 @@ def test_search_by_text_and_by_image(page, keep):
     page.click("#search-reverse > button")
     page.click("#search-examples button >> nth=0")
     page.wait_for_selector("#search-captions td")
+
+
+def test_search_ones_own_images(page):
+    open_page(page, "Search")
+    page.wait_for_selector("#search-hits .fv-panel")
+    files = [{"name": "a.png", "mimeType": "image/png", "buffer": png(colour=colour)} for colour in ("red", "blue")]
+    broken = {"name": "b.png", "mimeType": "image/png", "buffer": b"no image"}
+    page.set_input_files("#search-own input", [*files, broken])
+    page.wait_for_function("document.querySelectorAll('#search-hits .fv-hit').length === 2")
+    page.locator("#search-own").get_by_text("2 images of yours, 1 left out").wait_for()
+    page.set_input_files("#search-own input", [broken])
+    page.locator("#search-own .fv-error").get_by_text("expected images that can be decoded").wait_for()
+    assert page.locator("#search-hits .fv-hit").count() == 2
+
+
+LINKS = {  # per page what is looked at, and where the picture of the view is
+    "Caption": ("#caption-words button >> nth=1", "#caption-maps"),
+    "Search": ("#search-queries button >> nth=1", "#search-hits"),
+    "Compare": ("#compare-examples button >> nth=1", "#compare-view"),
+    "Explain": ("#explain-presets button >> nth=-2", "#explain-together"),
+    "Play": ("#play-paint [data-mode=clear]", "#play-maps"),
+}
+
+
+@pytest.mark.parametrize("name", list(LINKS))
+def test_every_page_is_restored_and_saved(page, browser, name):
+    click, place = LINKS[name]
+    open_page(page, name)
+    page.wait_for_selector(f"{place} .fv-panel")
+    before = shown(page, place)
+    link = page.get_attribute(f"#page-{name.lower()} .fv-share", "data-link")
+    page.click(click)
+    after = changed(page, place, before)
+    page.wait_for_function(
+        "([bar, old]) => document.querySelector(bar).dataset.link !== old",
+        arg=[f"#page-{name.lower()} .fv-share", link],
+    )
+    page.click(f"#page-{name.lower()} [data-share=link]")
+    other = browser.new_page(viewport=page.viewport_size)
+    other.goto(page.url)
+    other.wait_for_function(
+        "([place, html]) => document.querySelector(place)?.innerHTML === html", arg=[inside(place), after]
+    )
+    other.close()
+    for kind, start in (("png", b"\x89PNG"), ("svg", b"<svg")):
+        with page.expect_download() as waiting:
+            page.click(f"#page-{name.lower()} [data-share={kind}]")
+        assert waiting.value.path().read_bytes().startswith(start)
 
 
 def test_results_show_reports_and_runs(page):

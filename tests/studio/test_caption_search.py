@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,10 +16,11 @@ import pytest
 from foveate import hub
 from foveate.errors import DataError, UnknownName
 from foveate.search import build_index
-from foveate.studio import RunCatalogue, picker
+from foveate.studio import RunCatalogue, own_images, picker
 from foveate.studio import caption_page as caption
 from foveate.studio import search_page as search
 from foveate.studio.code import search_code
+from foveate.studio.own_images import read_images
 
 
 @pytest.fixture
@@ -32,12 +37,22 @@ def test_a_caption_has_one_map_per_word(captioned):
     assert html.count("<tr>") == 3  # a head and two beams
     assert "Log-probability" in html
     assert f"{view.score:.2f}" in html
-    drawn = caption.maps(view)
-    assert drawn.count("<figure") == len(view.words)
-    assert caption.maps(view, "0").count("<figure") == 1
-    assert f"1. {view.words[0]}" in caption.maps(view, "0")
+    strip = caption.strip_of_words(view, "0")
+    assert strip.count("data-pick=") == len(view.words)
+    assert strip.count('aria-pressed="true"') == 1
+    assert f"1. {view.words[0]}" in caption.map_of_word(view, "0")
+    assert caption.map_of_word(view, "0").count("<figure") == 1
+    last = caption.map_of_word(view, str(len(view.words) - 1))
     for nonsense in ("99", None, "x"):
-        assert caption.maps(view, nonsense) == drawn
+        assert caption.map_of_word(view, nonsense) == last
+
+
+def test_the_strip_and_the_large_map_share_their_colours(captioned):
+    _, view = captioned
+    tops = {
+        re.search("from 0 to ([0-9.]+) times", caption.map_of_word(view, str(t)))[1] for t in range(len(view.words))
+    }
+    assert len(tops) == 1
 
 
 def test_a_captioner_out_of_its_domain_says_so(captioned):
@@ -100,6 +115,48 @@ def test_the_code_of_a_search_runs(matching, tmp_path):
         assert (tmp_path / "words.png").exists() == has_words
 
 
+def test_queries_suit_the_photographs_that_are_there(monkeypatch):
+    paths = {"flower": "a", "grace_hopper": "b"}
+    monkeypatch.setattr(search, "example_photos", lambda: paths)
+    assert search.queries_for(search.PHOTOS) == ("an orange flower", "a woman in uniform")
+    assert search.queries_for("an index") == ()
+
+
+def data_url(pixels: np.ndarray) -> str:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def test_ones_own_images_are_searched(matching):
+    catalogue, _ = matching
+    addresses = [data_url(image.pixels()) for image in search.gallery().images[:3]]
+    own = read_images(json.dumps(["data:image/png;base64,AAAA", *addresses, 7]))
+    assert own.addresses == tuple(addresses)
+    hits = search.find(catalogue, "fits", search.OWN, "a red circle", lambda done, what: None, own)
+    assert len(hits) == 3
+    other = read_images(json.dumps(addresses[:1]))
+    assert len(search.find(catalogue, "fits", search.OWN, "a red circle", lambda done, what: None, other)) == 1
+    with pytest.raises(DataError, match="expected images of yours, got none; drop a folder"):
+        search.find(catalogue, "fits", search.OWN, "a red circle", lambda done, what: None)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "null", "[1]", '["data:image/png;base64,AAAA"]', None, 7, "[" * 10_000])
+def test_what_is_no_list_of_images_raises_data_error(text):
+    with pytest.raises(DataError, match="expected images that can be decoded, got none"):
+        read_images(text)
+
+
+def test_too_many_images_are_cut_and_too_large_ones_refused(monkeypatch):
+    address = data_url(np.zeros((4, 4, 3), np.uint8))
+    assert len(read_images(json.dumps([address] * 70)).addresses) == own_images.MOST
+    monkeypatch.setattr(own_images, "MAX_TEXT", 50)
+    with pytest.raises(DataError, match="images: expected at most"):
+        read_images(json.dumps([address]))
+
+
 def test_an_image_finds_captions(matching):
     html = search.describe(matching[0], "fits", picker.choose_example("0").pixels)
     assert html.count("<tr>") == search.TOP + 1
@@ -119,6 +176,11 @@ def test_an_index_of_ones_own_is_searched(matching, untrained, tmp_path):
     hits = search.find(catalogue, "fits", "mine", "a red circle", lambda done, what: None)
     own = search.find(catalogue, "fits", search.SCENES, "a red circle", lambda done, what: None)
     assert np.array_equal(hits[0].pixels, own[0].pixels)
+    code = search.code_of(catalogue, "fits", "mine", "a red circle", True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == search.TOP
+    assert done.stdout.split()[0] in names
 
 
 def test_what_cannot_be_searched_raises_data_error(matching, untrained, tmp_path):

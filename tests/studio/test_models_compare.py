@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from html import unescape
 from importlib.util import find_spec
 
 import numpy as np
@@ -104,3 +108,25 @@ def test_two_sides_lie_over_each_other(runs):
     assert "fv-truth" not in compare.compare_html(
         runs, picker.ChosenImage(np.zeros((9, 9, 3), np.uint8)), question, "softmax", "tvmax"
     )
+    assert "inside the true region" in html
+    assert html.count('data-title="') == 2
+
+
+def test_the_code_of_a_comparison_makes_both_maps(runs, tmp_path):
+    image = picker.choose_example("0")
+    question = compare.suggestions_for(image)[0]
+    own = f"scenes-vqa: {compare.OWN_ATTENTION}"
+    for left, right in (("softmax", "tvmax"), ("tvmax", own), (own, own)):
+        bar = compare.share(runs, image, question, left, right)
+        code = unescape(re.search("<pre[^>]*>(.*?)</pre>", bar, re.DOTALL)[1])
+        check = f"\nassert list(maps) == {list(dict.fromkeys([left, right]))!r}, list(maps)"
+        done = subprocess.run([sys.executable, "-c", code + check], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert 'data-share="png"' in bar
+
+
+def test_the_link_and_the_code_of_a_model_name_the_view(catalogue, view):
+    bar = unescape(models.share(catalogue, view, 1, (2, 3)))
+    assert "word=1&layer=2&head=3" in bar
+    assert f"load_pretrained({catalogue.model_source('tiny')!r})" in bar
+    assert 'value="2"' in models.sliders_html(view, (2, 3))

@@ -66,7 +66,7 @@ def test_a_question_is_answered_beside_the_truth_and_its_maps_drawn(catalogue):
     sign = "✓" if answer.text == view.known.answer else "✗"
     assert f"{answer.text} {sign}" in html
     assert f'True answer</p><p class="fv-answer">{view.known.answer}' in html
-    assert "Confidence of the model" in html
+    assert "Confidence in each answer" in html
     assert view.grid == (7, 7)
     drawn = ask.maps(view, choice("softmax", "multimodal"))
     assert drawn.count("<figure") == 2

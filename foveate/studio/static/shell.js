@@ -21,24 +21,38 @@
     .fv-halo { stroke: #fff; stroke-width: 4.5px; } .fv-truth { stroke: #007a3d; stroke-width: 2.4px; }
     text { font: 600 15px system-ui, sans-serif; fill: #14181f; } .below { font: 12px system-ui, sans-serif; fill: #566070; }`;
   const escape = text => text.replace(/[&<>"]/g, c => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
+  const stackOf = figure => figure.matches('.fv-over') ? figure : figure.querySelector('.fv-stack');
   const panel = (figure, x, y, width, height) => {
-    const stack = figure.querySelector('.fv-stack');
+    const stack = stackOf(figure), title = figure.dataset.title ?? figure.querySelector('figcaption, .fv-title').innerText;
     const layers = [...stack.children].map(layer => layer.tagName === 'IMG'
       ? `<image href="${layer.src}" width="${width}" height="${height}" preserveAspectRatio="none"/>`
       : `<svg viewBox="0 0 100 100" width="${width}" height="${height}" preserveAspectRatio="none">${layer.innerHTML}</svg>`);
-    const below = (figure.querySelector('small')?.innerText || '').split('\n').filter(Boolean).slice(0, 3)
+    const below = (figure.dataset.below ?? figure.querySelector('small')?.innerText ?? '').split('\n').filter(Boolean).slice(0, 3)
       .map((line, n) => `<text class="below" y="${height + 20 + 16 * n}">${escape(line)}</text>`);
-    return `<g transform="translate(${x} ${y})"><text y="-10">${escape(figure.querySelector('figcaption').innerText)}</text>` +
+    return `<g transform="translate(${x} ${y})"><text y="-10">${escape(title)}</text>` +
       layers.join('') + below.join('') + '</g>';
+  };
+  const bar = (scale, y) => {
+    if (!scale) return '';
+    const colours = scale.querySelector('.fv-ramp').style.background.match(/#[0-9a-f]{6}|rgb\([^)]*\)/g) || [];
+    const stops = colours.map((colour, n) => `<stop offset="${n / (colours.length - 1)}" stop-color="${colour}"/>`).join('');
+    const ticks = [...scale.querySelectorAll('.fv-ticks span')].map((tick, n, all) => `<text class="below" y="42" ` +
+      `x="${3.2 * parseFloat(tick.style.left)}" text-anchor="${n === 0 ? 'start' : n === all.length - 1 ? 'end' : 'middle'}">` +
+      `${escape(tick.innerText)}</text>`).join('');
+    return `<defs><linearGradient id="ramp">${stops}</linearGradient></defs><g transform="translate(24 ${y})">` +
+      `<text class="below">${escape(scale.querySelector('p').innerText)}</text>${ticks}` +
+      '<rect y="10" width="320" height="14" rx="3" fill="url(#ramp)" stroke="#dfe3e9"/></g>';
   };
   const toSvg = where => {
     const figures = [...where.querySelectorAll('.fv-panel')], columns = Math.min(4, figures.length), width = 320;
-    const box = figures[0].querySelector('.fv-stack').getBoundingClientRect(), height = width * box.height / box.width;
-    const rows = Math.ceil(figures.length / columns), W = columns * (width + 24) + 24, H = rows * (height + 110) + 24;
+    const box = stackOf(figures[0]).getBoundingClientRect(), height = width * box.height / box.width;
+    const rows = Math.ceil(figures.length / columns), W = Math.max(2, columns) * (width + 24) + 24;
+    const scale = where.closest('.fv-page').querySelector('.fv-scale'), end = rows * (height + 110) + 24;
+    const H = end + (scale ? 64 : 0);
     const inside = figures.map((figure, n) =>
       panel(figure, 24 + (n % columns) * (width + 24), 44 + Math.floor(n / columns) * (height + 110), width, height));
     return { W, H, text: `<svg xmlns="http://www.w3.org/2000/svg" width="${W}" height="${H}" viewBox="0 0 ${W} ${H}">` +
-      `<style>${STYLE}</style><rect width="100%" height="100%" fill="#fff"/>${inside.join('')}</svg>` };
+      `<style>${STYLE}</style><rect width="100%" height="100%" fill="#fff"/>${inside.join('')}${bar(scale, end)}</svg>` };
   };
   const download = (blob, name) => {
     const link = document.createElement('a');

@@ -2,7 +2,7 @@
 const wipe = value => {
   const cut = element.querySelector('.fv-cut');
   if (!cut) return;
-  cut.style.clipPath = `inset(0 ${100 - value}% 0 0)`;
+  cut.style.clipPath = `inset(0 0 0 ${value}%)`;
   element.querySelector('.fv-divider').style.left = `${value}%`;
 };
 element.addEventListener('input', event => {
