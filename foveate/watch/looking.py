@@ -16,19 +16,18 @@ from foveate.watch.layouts import Layout
 from foveate.watch.model_families import CROSS, DUAL, GENERATE, VISION, Family, family_of, find_layout, need_family
 from foveate.watch.places import Setting
 from foveate.watch.prompts import make_inputs, read_pixels
-from foveate.watch.record import Record, layer_number
+from foveate.watch.record import layer_number
 from foveate.watch.reductions import (
     Choice,
-    gradient_mean,
-    gradient_weighted,
     normalise,
     over_heads,
     over_layers,
+    positive_part,
     relative,
-    rollout,
     without_sinks,
 )
 from foveate.watch.spoken_words import Word, group_words
+from foveate.watch.vision_rows import cls_or_mean, relevance_row, rolled_row, window_row
 from foveate.watch.watching import watch
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ class Look:
         text: what the model said, or the text that it was asked about.
         words: each word with its attention; one entry when the model makes one map.
         image: (H, W, 3) uint8.
-        layers: (L, M, T, N) weights before they were reduced: layers, heads, words, image tokens.
+        layers: (L, M, T, N) weights before they were reduced: layers, heads, words, image tokens; for relevance, the
+            weights times their gradients where those are positive.
         names: of the L attention modules.
         layout: of the N image tokens.
     """
@@ -251,18 +251,18 @@ class _Call:
         keep = None if is_rollout or self.family.windowed else "image"
         with torch.no_grad(), watch(model, self._wanted, keep=keep) as seen:
             model(**self.inputs)
-        last = seen[-1]
-        layout = self._layout(last)
+        rows = [seen[-1]]
+        layout = self._layout(rows[0].name)
         if self.family.windowed:
-            layers = _windows(seen.rows, last)
+            layers = window_row(rows[0])
         elif is_rollout:
-            layers = _rolled([row.weights for row in seen], layout, self.run.options.heads)
+            layers = rolled_row([row.weights for row in seen], layout, self.run.options.heads)
         else:
             pooled = [row for row in seen if row.weights.shape[-2] == 1]
             rows = pooled or list(seen)
             has_prefix = int(layout.tokens.min()) > 0 or bool(pooled)
-            layers = torch.stack([_cls_or_mean(row.weights[0], has_prefix) for row in rows])
-        return self._found(self.text, [(self.text, [0])], layers, (last.name,) * len(layers), layout)
+            layers = torch.stack([cls_or_mean(row.weights[0], has_prefix) for row in rows])
+        return self._found(self.text, [(self.text, [0])], layers, tuple(row.name for row in rows), layout)
 
     def relevance(self) -> _Found:
         """Relevance of the patches for the score of image and text."""
@@ -273,15 +273,17 @@ class _Call:
             score = model(**self.inputs).logits_per_image[0, 0]
             gradients = torch.autograd.grad(score, [row.weights for row in seen], allow_unused=True)
         pairs = [
-            (row, gradient.detach()) for row, gradient in zip(seen, gradients, strict=True) if gradient is not None
+            (row.name, row.weights.detach(), gradient.detach())
+            for row, gradient in zip(seen, gradients, strict=True)
+            if gradient is not None
         ]
-        square = [(row.weights.detach(), g) for row, g in pairs if row.weights.shape[-1] == row.weights.shape[-2]]
-        total = gradient_weighted([w for w, _ in square], [g for _, g in square])[0]
-        head = [gradient_mean(row.weights.detach(), g)[0] for row, g in pairs if row.weights.shape[-2] == 1]
-        row = (head[-1] @ total if head else total[:1])[0]
         layout = self._layout(pairs[-1][0])
-        layers = row[layout.tokens][None, None, None]
-        return self._found(self.text, [(self.text, [0])], layers, ("relevance",), layout)
+        row = relevance_row([(weights, gradient) for _, weights, gradient in pairs], self.run.options.heads)
+        has_prefix = int(layout.tokens.min()) > 0
+        layers = torch.stack([cls_or_mean(positive_part(w, g)[0], has_prefix) for _, w, g in pairs])
+        rows = normalise(row[layout.tokens])[None]
+        names = tuple(name for name, _, _ in pairs)
+        return _Found(self.text, [self.text], rows, layers[..., layout.tokens], names, layout)
 
     def custom(self, layout: Layout) -> _Found:
         """A model of an unknown family: the last query of every layer that has the tokens."""
@@ -310,9 +312,9 @@ class _Call:
     def _setting(self, name: str = "") -> Setting:
         return Setting(self.run.model.config, self.inputs, self.run.pixels.shape[:2], self.run.processor, name)
 
-    def _layout(self, record: Record) -> Layout:
+    def _layout(self, name: str) -> Layout:
         size = self.run.pixels.shape[:2]
-        return find_layout(self.run.model, self.inputs, record.name, size=size, processor=self.run.processor)
+        return find_layout(self.run.model, self.inputs, name, size=size, processor=self.run.processor)
 
     @contextmanager
     def _through(self) -> Iterator[Callable[[], Tensor | None]]:
@@ -335,24 +337,6 @@ class _Call:
 
 def _can_generate(model: nn.Module) -> bool:
     return callable(getattr(model, "generate", None)) and bool(getattr(model, "can_generate", lambda: True)())
-
-
-def _cls_or_mean(weights: Tensor, has_prefix: bool) -> Tensor:
-    """(M, 1, N): the row of the first token, or the mean over all rows."""
-    return weights[:, :1] if has_prefix else weights.mean(1, keepdim=True)
-
-
-def _windows(rows: Sequence[Record], last: Record) -> Tensor:
-    """(1, M, 1, W·n): what is attended to on average in each window of the last layer."""
-    weights = last.weights  # (W, M, n, n)
-    return weights.mean(2).transpose(0, 1).flatten(1)[None, :, None] / len(weights)
-
-
-def _rolled(layers: Sequence[Tensor], layout: Layout, heads: Choice) -> Tensor:
-    square = [over_heads(weights[0], heads) for weights in layers if weights.shape[-1] == weights.shape[-2]]
-    joint = rollout(square)[:, layout.tokens]
-    has_prefix = int(layout.tokens.min()) > 0
-    return _cls_or_mean(joint[None], has_prefix)[None]
 
 
 def _best_queries(model: nn.Module, output: Any, count: int, top: int = 5) -> list[tuple[str, list[int]]]:

@@ -98,7 +98,7 @@ def rollout(layers: Sequence[Tensor], residual: float = 0.5) -> Tensor:
     return joint
 
 
-def gradient_weighted(layers: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+def gradient_weighted(layers: Sequence[Tensor], gradients: Sequence[Tensor], heads: Choice = "mean") -> Tensor:
     """Relevance of each input to a score, from the weights and the gradient of the score by them.
 
     R ← R + Ā R,  Ā = mean over heads of max(0, ∇A ⊙ A),  R = I at the start
@@ -106,6 +106,7 @@ def gradient_weighted(layers: Sequence[Tensor], gradients: Sequence[Tensor]) -> 
     Args:
         layers: (..., M, N, N) weights of self-attention per layer, first layer first.
         gradients: of a scalar score by each of them.
+        heads: how they are combined instead, as in `over_heads`.
 
     Returns:
         (..., N, N) relevance; row q holds the relevance of every input to output q.
@@ -119,17 +120,17 @@ def gradient_weighted(layers: Sequence[Tensor], gradients: Sequence[Tensor]) -> 
     _check_square("gradient_weighted", layers)
     relevance = torch.eye(layers[0].shape[-1], dtype=layers[0].dtype, device=layers[0].device)
     for weights, gradient in zip(layers, gradients, strict=True):
-        relevance = relevance + gradient_mean(weights, gradient) @ relevance
+        relevance = relevance + over_heads(positive_part(weights, gradient), heads) @ relevance
     return relevance
 
 
-def gradient_mean(weights: Tensor, gradient: Tensor) -> Tensor:
-    """Mean over heads of the positive part of gradient times weights, (..., M, Q, N) -> (..., Q, N).
+def positive_part(weights: Tensor, gradient: Tensor) -> Tensor:
+    """The weights times their gradient where that is positive, 0 elsewhere: how much each weight raises a score.
 
-    >>> gradient_mean(torch.full((1, 1, 2), 0.5), torch.tensor([[[1.0, -1.0]]])).tolist()
-    [[0.5, 0.0]]
+    >>> positive_part(torch.full((1, 1, 2), 0.5), torch.tensor([[[1.0, -1.0]]])).tolist()
+    [[[0.5, 0.0]]]
     """
-    return (weights * gradient).clamp(min=0).mean(-3)
+    return (weights * gradient).clamp(min=0)
 
 
 def relative(weights: Tensor, neutral: Tensor, floor: float = 0.1) -> Tensor:

@@ -125,6 +125,25 @@ def test_methods():
         fv.look(model, processor, IMAGE)
 
 
+@pytest.mark.parametrize(("name", "layers"), [("ViT", 2), ("CLIP", 2), ("SigLIP", 3), ("BLIP", 2), ("LLaVA", 2)])
+def test_every_layer_has_its_name_and_heads(name, layers):
+    model, processor, _ = build(name)
+    seen = fv.look(model, processor, IMAGE, "red circle", max_new_tokens=1)
+    assert seen.layers.shape[:2] == (layers, 4)
+    assert len(set(seen.names)) == layers
+    assert set(seen.names) <= {name for name, _ in model.named_modules()}
+    assert seen.plot_heads().axes
+
+
+def test_heads_of_relevance():
+    model, processor, _ = build("CLIP")
+    ask = (model, processor, IMAGE, "red circle")
+    mean = fv.look(*ask).words[0].attention.weights
+    for heads in (0, [1, 2], "max"):
+        assert not torch.equal(fv.look(*ask, heads=heads).words[0].attention.weights, mean)
+    torch.testing.assert_close(fv.look(*ask, heads=[0, 1, 2, 3]).words[0].attention.weights, mean, atol=1e-6, rtol=0)
+
+
 def test_an_unknown_family_takes_a_grid_and_tokens():
     model, processor, _ = build("ViT")
     known = fv.look(model, processor, IMAGE, layers=[1]).layers

@@ -242,6 +242,13 @@ def test_unknown_keep_and_family():
         pass
 
 
+def test_multihead_attention_is_recorded_once_with_grad():
+    module = nn.Sequential(nn.TransformerEncoderLayer(8, 2, batch_first=True)).train()
+    with fv.watch(module, grad=True) as seen:
+        module(X)
+    assert [row.name for row in seen] == ["0.self_attn"]
+
+
 def test_gradients_reach_the_weights():
     for fused in (True, False):
         network = model(fused=fused)
