@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "constraints.txt"
-EXTRAS = "dev,studio,bench,docs,tensorboard,search,hf"
+EXTRAS = "dev,studio,bench,docs,tensorboard,search,hf,scale,mlflow"
 TOOLS = ("playwright",)
 # These two hold for every Python; the other pins are for the versions of Python that have wheels of all of them.
 ALWAYS = ("torch", "ruff", "mypy")

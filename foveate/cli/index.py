@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
 from foveate import hub
+from foveate.errors import DataError
 from foveate.search import BuildResult, build_index, list_images, read_texts
+from foveate.search.find import is_lance
 
 MAX_REPORTED = 20
 
@@ -15,7 +19,7 @@ MAX_REPORTED = 20
 def index(
     run: str,
     images: Path,
-    out: Path,
+    out: str,
     *,
     dtype: Literal["float16", "float32"] | None = None,
     batch_size: int = 32,
@@ -30,31 +34,62 @@ def index(
     Args:
         run: directory of a run with one vector per image (m-DAN), or name of an embedded one.
         images: directory of images, searched recursively; or a .txt file with one text per line.
-        out: directory of the index, new or to be extended.
-        dtype: float16 halves the size and is the default; an existing index keeps its own.
+        out: directory of the index, new or to be extended. A name that ends in .lance, also an address such as
+            s3://bucket/photos.lance, is a table of LanceDB for millions of images, which several processes can fill:
+            torchrun --nproc-per-node N -m foveate index ...
+        dtype: float16 halves the size and is the default; float32 is that of tables of LanceDB, which are indexed many
+            times faster with it. An existing index keeps its own.
         batch_size: images or texts per forward pass.
         device: of the model; the CPU by default.
         no_verify: skip the checksum of the names of an existing index; its last part, which is written again, is
             verified in any case.
     """
+    rank, world = _process(out)
     of_texts = images.suffix.lower() == ".txt"
     items = read_texts(images) if of_texts else list_images(images)
     embedder, name, weights = hub.load_embedder("index", run, device)
     built = build_index(
         out,
         embedder,
-        items,
+        items[rank::world],
         kind="texts" if of_texts else "images",
         run=name,
         weights=weights,
         dtype=dtype,
         batch_size=batch_size,
-        progress=True,
+        progress=rank == 0,
         verify=not no_verify,
+        finish=world == 1,
     )
+    if world > 1:
+        _finish_together(built, rank)
     for path, reason in list(built.skipped.items())[:MAX_REPORTED]:
         print(f"skipped {path}: {reason}", file=sys.stderr)
     if len(built.skipped) > MAX_REPORTED:
         print(f"and {len(built.skipped) - MAX_REPORTED} more", file=sys.stderr)
     print(f"{built.added} {built.index.description.kind} added, {len(built.index)} in {out}")
     return built
+
+
+def _process(out: str) -> tuple[int, int]:
+    """Rank and number of the processes that torchrun started; raises DataError if they cannot share the index."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world > 1 and not is_lance(out):
+        raise DataError(
+            f"index: expected a table that several processes can fill, got {out}; use a name that ends in .lance"
+        )
+    return int(os.environ.get("RANK", "0")), world
+
+
+def _finish_together(built: BuildResult, rank: int) -> None:
+    """Wait for the other processes; then the first one builds what makes searching fast."""
+    from torch import distributed
+
+    distributed.init_process_group("gloo", timeout=timedelta(days=30))
+    try:
+        distributed.barrier()
+        if rank == 0:
+            built.index.finish()
+        distributed.barrier()
+    finally:
+        distributed.destroy_process_group()

@@ -11,13 +11,13 @@ from foveate.cli.terminal import Count, check_figure, print_table
 from foveate.data.files import IMAGE_SUFFIXES
 from foveate.data.image_files import decode_image
 from foveate.errors import DataError
-from foveate.search import AveragedMatcher, Index, Matcher, SearchResult, search_by_image, search_by_text
+from foveate.search import AveragedMatcher, Matcher, SearchResult, open_index, search_by_image, search_by_text
 
 COLUMNS = 5
 
 
 def search(
-    index: Path,
+    index: str,
     query: str,
     *,
     top: Count = 10,
@@ -33,7 +33,7 @@ def search(
     that describe an image, or similar texts.
 
     Args:
-        index: directory written by foveate index.
+        index: directory written by foveate index, or the path or address of a table of LanceDB (.lance).
         query: a text in plain words, or the path of an image.
         top: number of results.
         rerank: run with cross attention (SCAN, BFAN) that re-ranks the first results; the scores of several runs,
@@ -44,7 +44,7 @@ def search(
         no_verify: skip the checksums of the index.
     """
     check_figure("search", plot)
-    opened = Index(index, verify=not no_verify)
+    opened = open_index(index, verify=not no_verify)
     image = _image(query)
     if plot is not None and image is None and opened.description.kind == "texts":
         raise DataError(f"search: expected images to draw, got a text and an index of texts; leave out --plot {plot}")

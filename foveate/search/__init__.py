@@ -1,8 +1,17 @@
-"""Search over joint embeddings: an index on the disk, exact nearest neighbours, and re-ranking by cross attention."""
+"""Search over joint embeddings: an index on the disk or in LanceDB, and re-ranking by cross attention."""
 
 from foveate.search.builder import BuildResult, build_index, list_images, read_texts
 from foveate.search.exact_index import Index, IndexDescription
-from foveate.search.find import AveragedMatcher, Matcher, SearchResult, search_by_image, search_by_text
+from foveate.search.find import (
+    AveragedMatcher,
+    Matcher,
+    SearchResult,
+    VectorIndex,
+    open_index,
+    search_by_image,
+    search_by_text,
+)
+from foveate.search.lance_index import LanceIndex
 from foveate.search.nearest import Hits, nearest
 
 __all__ = [
@@ -11,11 +20,14 @@ __all__ = [
     "Hits",
     "Index",
     "IndexDescription",
+    "LanceIndex",
     "Matcher",
     "SearchResult",
+    "VectorIndex",
     "build_index",
     "list_images",
     "nearest",
+    "open_index",
     "read_texts",
     "search_by_image",
     "search_by_text",

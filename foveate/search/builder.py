@@ -17,9 +17,11 @@ from foveate.data.files import IMAGE_SUFFIXES, need_directory
 from foveate.data.image_files import decode_image
 from foveate.errors import DataError
 from foveate.search.exact_index import MANIFEST, Index, IndexDescription
-from foveate.search.find import Embedder, Embeddings, as_vectors
+from foveate.search.find import Embedder, Embeddings, VectorIndex, as_vectors, is_lance, open_index
 
-SAVE_EVERY = 256  # embeddings
+SAVE_EVERY = 256  # embeddings per addition
+LANCE_SAVE_EVERY = 2048  # of a table of LanceDB, where each addition is a version of the table with files of its own
+Sizes = list[tuple[int, int]] | None
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,13 @@ class BuildResult:
         skipped: the reason for each item that could not be read, by name.
     """
 
-    index: Index
+    index: VectorIndex
     added: int
     skipped: Mapping[str, str]
 
 
 def build_index(
-    directory: Path | str,
+    location: Path | str,
     embedder: Embedder,
     items: Sequence[str],
     *,
@@ -49,39 +51,65 @@ def build_index(
     batch_size: int = 32,
     progress: bool = False,
     verify: bool = True,
+    finish: bool = True,
 ) -> BuildResult:
     """Create an index, or extend an existing one by the items that it does not contain yet.
 
     Args:
-        directory: of the index.
+        location: directory of an exact index; or of a table of LanceDB, which ends in `.lance` and may be an address in
+            an object store. Several processes may fill the same table, each with its own items.
         embedder: computes the vectors.
         items: paths of images, or texts; duplicates are added once.
         kind, run, weights: what the vectors are, see `IndexDescription`. Raises DataError if the existing index has
             another kind or other weights.
-        dtype: in which vectors are stored; that of the existing index if absent, float16 for a new one.
-        batch_size: items embedded at a time. A kill loses at most 256 embeddings.
+        dtype: in which vectors are stored; that of the existing index if absent. New ones have float16, and float32 in
+            LanceDB, which trains an approximate index of float16 many times slower.
+        batch_size: items embedded at a time. A kill loses at most 256 embeddings, 2 048 of a table of LanceDB.
         progress: show a progress bar.
         verify: compare an existing index with its checksums, see `Index`.
+        finish: build what makes searching fast, see `LanceIndex.finish`; one of several processes does it at the end.
 
     Images that cannot be read, texts without a word and names that are not valid UTF-8 are skipped and reported in
     `BuildResult.skipped`; raises DataError if nothing is left for a new index.
     """
     check_number("build_index", "batch_size", batch_size, least=1, advice="32 is a good start")
-    index = Index(directory, verify=verify) if (Path(directory) / MANIFEST).is_file() else None
+    index = open_index(location, verify=verify) if index_exists(location) else None
     if index is not None:
-        _check_same(index, kind, weights, dtype or index.description.dtype)
-    missing = [item for item in dict.fromkeys(items) if index is None or item not in index]
+        check_same(index, kind, weights, dtype or index.description.dtype)
+    missing = list(dict.fromkeys(items)) if index is None else index.missing(list(dict.fromkeys(items)))
     skipped: dict[str, str] = {}
     added = 0
-    for names, vectors in _embed_all(embedder, missing, kind, batch_size, skipped, progress):
+    for names, vectors, sizes in _embed_all(
+        embedder, missing, kind, batch_size, skipped, progress, _save_every(location)
+    ):
         if index is None:
-            index = Index.create(directory, IndexDescription(vectors.shape[1], kind, run, weights, dtype or "float16"))
-        index.add(names, vectors)
-        added += len(names)
+            stored = dtype or ("float32" if is_lance(location) else "float16")
+            index = create_index(location, IndexDescription(vectors.shape[1], kind, run, weights, stored))
+        added += index.add(names, vectors, sizes)
     if index is None:
         reason = next(iter(skipped.values()), "the list is empty")
-        raise DataError(f"index: expected {kind} to put into {directory}, got none that can be read; {reason}")
+        raise DataError(f"index: expected {kind} to put into {location}, got none that can be read; {reason}")
+    if finish:
+        index.finish()
     return BuildResult(index, added, skipped)
+
+
+def index_exists(location: Path | str) -> bool:
+    """True if there is an index at a location."""
+    if is_lance(location):
+        from foveate.search.lance_index import LanceIndex
+
+        return LanceIndex.exists(location)
+    return (Path(location) / MANIFEST).is_file()
+
+
+def create_index(location: Path | str, description: IndexDescription) -> VectorIndex:
+    """A new, empty index; of LanceDB if the location ends in `.lance`."""
+    if is_lance(location):
+        from foveate.search.lance_index import LanceIndex
+
+        return LanceIndex.create(location, description)
+    return Index.create(location, description)
 
 
 def list_images(directory: Path) -> list[str]:
@@ -110,55 +138,75 @@ def read_texts(path: Path) -> list[str]:
     return found
 
 
+@dataclass(frozen=True)
+class _Items:
+    """The readable items of a batch: their names, their content (that of a text is the text) and sizes of images."""
+
+    names: list[str]
+    content: list[Any]
+    sizes: Sizes
+
+
 def _embed_all(
-    embedder: Embedder, items: Sequence[str], kind: str, batch_size: int, skipped: dict[str, str], progress: bool
-) -> Iterator[tuple[list[str], Tensor]]:
-    """Names and vectors, in portions large enough to be worth a write."""
+    embedder: Embedder,
+    items: Sequence[str],
+    kind: str,
+    batch_size: int,
+    skipped: dict[str, str],
+    progress: bool,
+    save_every: int,
+) -> Iterator[tuple[list[str], Tensor, Sizes]]:
+    """Names, vectors and sizes, in portions large enough to be worth a write."""
     from tqdm import tqdm
 
-    names: list[str] = []
-    vectors: list[Tensor] = []
+    portion: list[tuple[_Items, Tensor]] = []
     embed = embedder.embed_image if kind == "images" else embedder.embed_text
     with tqdm(total=len(items), unit=kind.removesuffix("s"), desc="index", disable=None if progress else True) as bar:
         for batch in _batches(items, batch_size):
-            for readable, embedded in _embed(embed, *_read(batch, kind, skipped), skipped):
-                vectors.append(as_vectors(embedded))
-                names += readable
+            portion += embed_items(embed, _read(batch, kind, skipped), skipped)
             bar.update(len(batch))
-            if len(names) >= SAVE_EVERY:
-                yield names, torch.cat(vectors)
-                names, vectors = [], []
-    if names:
-        yield names, torch.cat(vectors)
+            if sum(len(items.names) for items, _ in portion) >= save_every:
+                yield _joined(portion)
+                portion = []
+    if portion:
+        yield _joined(portion)
 
 
-def _embed(
-    embed: Callable[[list[Any]], Embeddings], names: list[str], content: list[Any], skipped: dict[str, str]
-) -> Iterator[tuple[list[str], Embeddings]]:
+def _joined(portion: Sequence[tuple[_Items, Tensor]]) -> tuple[list[str], Tensor, Sizes]:
+    names = [name for items, _ in portion for name in items.names]
+    sizes = [size for items, _ in portion for size in items.sizes or ()]
+    return names, torch.cat([vectors for _, vectors in portion]), sizes or None
+
+
+def embed_items(
+    embed: Callable[[list[Any]], Embeddings], items: _Items, skipped: dict[str, str]
+) -> list[tuple[_Items, Tensor]]:
     """Embed a batch; if that raises DataError, embed its items one by one and skip those that raise it again."""
-    if not names:
-        return
+    if not items.names:
+        return []
     try:
-        embedded = embed(content)
+        return [(items, as_vectors(embed(items.content)))]
     except DataError as error:
-        if len(names) == 1:
-            skipped[names[0]] = str(error)
-            return
-        for name, one in zip(names, content, strict=True):
-            yield from _embed(embed, [name], [one], skipped)
-    else:
-        yield names, embedded
+        if len(items.names) == 1:
+            skipped[items.names[0]] = str(error)
+            return []
+    single = [
+        _Items([name], [one], items.sizes and items.sizes[n : n + 1])
+        for n, (name, one) in enumerate(zip(items.names, items.content, strict=True))
+    ]
+    return [found for one in single for found in embed_items(embed, one, skipped)]
 
 
-def _read(batch: Sequence[str], kind: str, skipped: dict[str, str]) -> tuple[list[str], list[Any]]:
-    """The readable items of a batch and their content; the content of a text is the text."""
+def _read(batch: Sequence[str], kind: str, skipped: dict[str, str]) -> _Items:
+    """The readable items of a batch."""
     batch = [name for name in batch if _is_utf8(name, skipped)]
     if kind == "texts":
-        return batch, list(batch)
+        return _Items(batch, list(batch), None)
     images = {name: _image(name) for name in batch}
     skipped.update({name: str(one) for name, one in images.items() if isinstance(one, DataError)})
-    readable = [name for name in batch if name not in skipped]
-    return readable, [images[name] for name in readable]
+    readable = {name: one for name, one in images.items() if isinstance(one, np.ndarray)}
+    sizes = [(pixels.shape[1], pixels.shape[0]) for pixels in readable.values()]
+    return _Items(list(readable), list(readable.values()), sizes)
 
 
 def _is_utf8(name: str, skipped: dict[str, str]) -> bool:
@@ -186,12 +234,16 @@ def _batches(items: Sequence[str], size: int) -> Iterator[list[str]]:
         yield batch
 
 
-def _check_same(index: Index, kind: str, weights: str, dtype: str) -> None:
+def _save_every(location: Path | str) -> int:
+    return LANCE_SAVE_EVERY if is_lance(location) else SAVE_EVERY
+
+
+def check_same(index: VectorIndex, kind: str, weights: str, dtype: str) -> None:
     """Raises DataError if the index was built with other options."""
     for name, value in {"kind": kind, "weights": weights, "dtype": dtype}.items():
         own = getattr(index.description, name)
         if own != value:
             raise DataError(
-                f"index: expected {name} = {own!r} as in {index.directory}, got {value!r}; "
+                f"index: expected {name} = {own!r} as in {index.location}, got {value!r}; "
                 f"use the run {index.description.run!r} with the same options, or choose another directory"
             )

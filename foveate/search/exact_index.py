@@ -85,7 +85,7 @@ class Index:
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as directory:
     ...     index = Index.create(Path(directory, "index"), IndexDescription(dim=2))
-    ...     index.add(["a.jpg", "b.jpg"], torch.eye(2))
+    ...     added = index.add(["a.jpg", "b.jpg"], torch.eye(2))
     ...     found = Index(Path(directory, "index")).search(torch.tensor([[0.0, 1.0]]), top=1)
     ...     index.name(int(found.positions[0, 0]))
     'b.jpg'
@@ -129,10 +129,23 @@ class Index:
         """Size of a vector, D."""
         return self.description.dim
 
+    @property
+    def location(self) -> str:
+        """The directory, as text."""
+        return str(self.directory)
+
     def name(self, position: int) -> str:
         """What the vector at a position stands for."""
         part, row = self._locate(position)
         return part.name(row)
+
+    def names(self, positions: Sequence[int]) -> list[str]:
+        """What the vectors at some positions stand for."""
+        return [self.name(position) for position in positions]
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Those of the names that are not in the index."""
+        return [name for name in names if name not in self._known]
 
     def vector(self, position: int) -> Tensor:
         """The vector (D,) at a position, as float32."""
@@ -154,18 +167,22 @@ class Index:
         for part in self._parts:
             part.verify()
 
-    def add(self, names: Sequence[str], vectors: Tensor) -> None:
-        """Append vectors; on the disk all of them or none.
+    def add(self, names: Sequence[str], vectors: Tensor, sizes: Sequence[tuple[int, int]] | None = None) -> int:
+        """Append vectors; on the disk all of them or none. Returns their number.
 
         Args:
             names: what they stand for, n different texts that are not in the index yet.
             vectors: (n, D); raises DataError if one is not finite in the type of the index.
+            sizes: of images, which only `LanceIndex` stores.
 
         Raises DataError if another program has changed the index since it was opened.
         """
-        values = self._check_new(names, vectors)
+        values = check_new(self.description, names, vectors)
+        again = next((name for name in names if name in self), None)
+        if again is not None:
+            raise DataError(f"Index.add: expected new names, got {again!r} again; skip what the index has already")
         if not names:
-            return
+            return 0
         with _writing(self.directory):
             old = [part.part for part in self._parts]
             if _read_manifest(self.directory / MANIFEST) != (self.description, old):
@@ -186,6 +203,10 @@ class Index:
             self.__dict__.pop("_starts", None)
             self._known.update(names)
             _remove_unlisted(self.directory, {part.file for part in [*kept, new]})
+        return len(names)
+
+    def finish(self) -> None:
+        """Nothing is left to do after the last addition."""
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -206,24 +227,25 @@ class Index:
         number = bisect_right(self._starts, position) - 1
         return self._parts[number], position - self._starts[number]
 
-    def _check_new(self, names: Sequence[str], vectors: Tensor) -> Tensor:
-        """The vectors in the type of the index; raises an error if names or vectors cannot be added."""
-        check_floating("Index.add", "vectors", vectors)
-        check_shape("Index.add", "vectors", vectors, (len(names), self.dim), "(n, D)")
-        seen: set[str] = set()
-        for name in names:
-            if name in self._known or name in seen:
-                raise DataError(f"Index.add: expected new names, got {name!r} again; skip what the index has already")
-            seen.add(name)
-        values = vectors.detach().cpu().to(DTYPES[self.description.dtype])
-        finite = values.isfinite().all(-1)
-        if not bool(finite.all()):
-            bad = names[int((~finite).nonzero()[0])]
-            raise DataError(
-                f"Index.add: expected vectors that are finite in {self.description.dtype}, got others for {bad!r}; "
-                "check the run, or store its vectors as float32"
-            )
-        return values
+
+def check_new(description: IndexDescription, names: Sequence[str], vectors: Tensor) -> Tensor:
+    """New vectors in the type of an index; raises an error if they cannot be added."""
+    check_floating("Index.add", "vectors", vectors)
+    check_shape("Index.add", "vectors", vectors, (len(names), description.dim), "(n, D)")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DataError(f"Index.add: expected new names, got {name!r} again; skip what the index has already")
+        seen.add(name)
+    values = vectors.detach().cpu().to(DTYPES[description.dtype])
+    finite = values.isfinite().all(-1)
+    if not bool(finite.all()):
+        bad = names[int((~finite).nonzero()[0])]
+        raise DataError(
+            f"Index.add: expected vectors that are finite in {description.dtype}, got others for {bad!r}; "
+            "check the run, or store its vectors as float32"
+        )
+    return values
 
 
 def _count_absorbed(rows: Sequence[int], new: int) -> int:

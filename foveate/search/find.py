@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -13,9 +14,68 @@ from foveate.attention import Attended
 from foveate.checks import check_number
 from foveate.errors import DataError, FoveateError
 from foveate.models import Fragments
-from foveate.search.exact_index import Index
+from foveate.search.exact_index import Index, IndexDescription
+from foveate.search.nearest import Hits
 
 BATCH = 32  # candidates re-ranked at a time
+LANCE = ".lance"
+
+
+class VectorIndex(Protocol):
+    """What can be searched and extended: `Index`, in a directory, or `LanceIndex`, in LanceDB."""
+
+    @property
+    def description(self) -> IndexDescription: ...
+
+    @property
+    def location(self) -> str:
+        """Path or address, as text."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Those of the names that are not in the index."""
+        ...
+
+    def names(self, positions: Sequence[int]) -> list[str]:
+        """What the vectors at positions that `search` returned stand for."""
+        ...
+
+    def search(self, queries: Tensor, top: int = 10) -> Hits:
+        """The vectors with the largest inner products with the queries (Q, D)."""
+        ...
+
+    def add(self, names: Sequence[str], vectors: Tensor, sizes: Sequence[tuple[int, int]] | None = None) -> int:
+        """Add vectors (n, D), all of them or none; return how many were added."""
+        ...
+
+    def finish(self) -> None:
+        """Called after the last addition: the place for what makes searching fast."""
+        ...
+
+
+def open_index(location: Path | str, *, verify: bool = True) -> VectorIndex:
+    """Open an index: a table of LanceDB if the location ends in `.lance`, otherwise the directory of an exact index.
+
+    Args:
+        location: path, or address of a table in an object store.
+        verify: compare an exact index with its checksums, see `Index`.
+    """
+    if is_lance(location):
+        from foveate.search.lance_index import LanceIndex
+
+        return LanceIndex(location)
+    return Index(location, verify=verify)
+
+
+def is_lance(location: Path | str) -> bool:
+    """True for the location of a table of LanceDB.
+
+    >>> is_lance("s3://bucket/photos.lance"), is_lance(Path("photos.index"))
+    (True, False)
+    """
+    return str(location).rstrip("/").endswith(LANCE)
 
 
 Embeddings: TypeAlias = Tensor | Fragments
@@ -102,7 +162,13 @@ def as_vectors(embedded: Embeddings) -> Tensor:
 
 
 def search_by_text(
-    index: Index, text: str, embedder: Embedder, *, top: int = 10, reranker: Matcher | None = None, first: int = 100
+    index: VectorIndex,
+    text: str,
+    embedder: Embedder,
+    *,
+    top: int = 10,
+    reranker: Matcher | None = None,
+    first: int = 100,
 ) -> list[SearchResult]:
     """The images that a text describes, best first; similar texts if the index contains texts.
 
@@ -120,7 +186,13 @@ def search_by_text(
 
 
 def search_by_image(
-    index: Index, image: Any, embedder: Embedder, *, top: int = 10, reranker: Matcher | None = None, first: int = 100
+    index: VectorIndex,
+    image: Any,
+    embedder: Embedder,
+    *,
+    top: int = 10,
+    reranker: Matcher | None = None,
+    first: int = 100,
 ) -> list[SearchResult]:
     """The texts that describe an image, best first; similar images if the index contains images.
 
@@ -137,13 +209,13 @@ Pairing = Callable[[list[str]], tuple[list[Any], list[str]]]
 
 
 def _find(
-    index: Index, query: Tensor, top: int, reranker: Matcher | None, first: int, pair: Pairing | None
+    index: VectorIndex, query: Tensor, top: int, reranker: Matcher | None, first: int, pair: Pairing | None
 ) -> list[SearchResult]:
     check_number("search", "first", first, least=1, advice="100 is a good start")
     check_number("search", "top", top, least=1, advice="10 is usual")
     hits = index.search(query, max(top, first) if reranker is not None else top)
-    rows = zip(hits.positions[0].tolist(), hits.scores[0].tolist(), strict=True)
-    found = [SearchResult(index.name(position), score, score) for position, score in rows]
+    rows = zip(index.names(hits.positions[0].tolist()), hits.scores[0].tolist(), strict=True)
+    found = [SearchResult(name, score, score) for name, score in rows]
     if reranker is None:
         return found
     if pair is None:

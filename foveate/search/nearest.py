@@ -16,6 +16,13 @@ CHUNK = 8 << 20
 QUERIES = 512  # that are searched together
 
 
+class HasDim(Protocol):
+    """What has vectors of D numbers."""
+
+    @property
+    def dim(self) -> int: ...
+
+
 class Vectors(Protocol):
     """What can be searched: N vectors of D numbers, read in slices."""
 
@@ -55,7 +62,7 @@ def nearest(vectors: Vectors, queries: Tensor, top: int = 10, *, chunk: int = CH
 
     Raises DataError if a vector is not finite, and ValueError if a query is not.
     """
-    queries = _check_queries("nearest", vectors, queries, top)
+    queries = check_queries("nearest", vectors, queries, top)
     check_number("nearest", "chunk", chunk, above=0, advice=f"{CHUNK} is a good start")
     rows = max(1, int(chunk) // (4 * max(vectors.dim, 1)))
     batches = [queries[start : start + QUERIES] for start in range(0, len(queries), QUERIES)]
@@ -109,7 +116,7 @@ def _not_finite(values: Tensor, start: int) -> Exception:
     )
 
 
-def _check_queries(where: str, vectors: Vectors, queries: Tensor, top: int) -> Tensor:
+def check_queries(where: str, vectors: HasDim, queries: Tensor, top: int) -> Tensor:
     """The queries as float32 on the CPU; raises an error unless they are (Q, D) and finite."""
     check_floating(where, "queries", queries)
     check_shape(where, "queries", queries, (None, vectors.dim), "(Q, D)")
