@@ -22,6 +22,8 @@ class Ranking:
 
     Attributes:
         loss: "hinge", that of the papers, or "infonce", which needs large batches and uses only the temperature.
+        parts: of a matcher beside a dual encoder, "sum" ranks by the sum of both scores; "each" ranks by each of them
+            alone and adds the losses, so that attention has to match images by itself.
         temperature: of InfoNCE.
         margin: by how much an image and its caption must score higher than other pairs.
         negatives: "hardest", "random", "sampled", "all" or "soft".
@@ -32,6 +34,7 @@ class Ranking:
     """
 
     loss: Literal["hinge", "infonce"] = "hinge"
+    parts: Literal["sum", "each"] = "sum"
     temperature: float = 0.05
     margin: float = 0.2
     negatives: Negatives = "hardest"
@@ -41,6 +44,7 @@ class Ranking:
 
     def __post_init__(self) -> None:
         lookup("loss", self.loss, dict.fromkeys(("hinge", "infonce")))
+        lookup("parts", self.parts, dict.fromkeys(("sum", "each")))
         check_number("matching", "temperature", self.temperature, above=0, advice="0.05 is a good start for cosines")
         for negatives in (self.negatives, self.warmup_negatives):
             lookup("negatives", negatives, NEGATIVES)
@@ -77,6 +81,7 @@ class MatchingSettings(TaskSettings):
         word_dropout: in training, each word is replaced by the unknown token with this probability.
         captions_per_example: in training, this many captions form an example with their image, so that it is encoded
             once for them; an image with more captions forms several examples.
+        dual_start: directory of a run of `dual` that SCAN or BFAN with `text=minilm` start from, see `start_from_dual`.
         folds: of an evaluation; 5 reports the 1K numbers of COCO beside the 5K ones.
 
     The constraints need a model with cross attention, SCAN or BFAN.
@@ -108,6 +113,7 @@ class MatchingSettings(TaskSettings):
     max_words: int = 50
     word_dropout: float = 0.0
     captions_per_example: int = 1
+    dual_start: str | None = None
     folds: int = 1
 
     def __post_init__(self) -> None:
@@ -124,6 +130,11 @@ class MatchingSettings(TaskSettings):
             raise ValueError(
                 f"matching: expected ccs=0 for text=minilm, got {self.ccs.weight:g}; CCS reads sentences with swapped "
                 "words, whose states would have to be computed in every step: use text=gru"
+            )
+        if self.dual_start is not None and not (self.model.cross_attention and self.model.reads_states):
+            raise ValueError(
+                "matching: expected a model of words and locations with text=minilm for dual_start, got another; use "
+                "model=scan or model=bfan with model.text=minilm"
             )
         if self.min_count is not None:
             check_number("matching", "min_count", self.min_count, least=1, advice="use at least one")

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from foveate.encoders import sentence_encoder
 from foveate.features import ImageFeatures
 from foveate.io import DataRoot
 from foveate.metrics.grounding import Locations
-from foveate.models import Fragments, MatchingModel, Scorer
+from foveate.models import FragmentMatcher, Fragments, MatchingModel, Scorer
 from foveate.tasks.images import encoder_input
 from foveate.tasks.inputs import CaptionedTask
 from foveate.tasks.matching.constraints import resourcing, swapping, swapping_all
 from foveate.tasks.matching.data import CaptionPairs, MatchingBatch, MatchingExample, collate, drop_words
+from foveate.tasks.matching.dual_start import start_from_dual
 from foveate.tasks.matching.predictor import MatchingPredictor
 from foveate.tasks.matching.report import DEMO, PAGE, PRESENTATION
 from foveate.tasks.matching.retrieval_quality import MatchingMetrics, MatchingPrediction
@@ -69,6 +72,9 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
             limit, weight = self.settings.word_range, model.text.words.weight
             with torch.no_grad():
                 weight.mul_(self.settings.word_std) if limit is None else weight.uniform_(-limit, limit)
+        if self.settings.dual_start is not None:
+            assert isinstance(model, FragmentMatcher)  # the settings reject others
+            start_from_dual(model, Path(self.settings.dual_start).expanduser(), self.inputs.words)
 
     def examples(self, split: str, root: DataRoot) -> CaptionPairs:
         """The images of a split with their captions; except for training, every image once with all of them."""
@@ -97,11 +103,23 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
         dropout = settings.word_dropout
         read = replace(batch, tokens=drop_words(batch.tokens, dropout)) if dropout else batch
         images, texts = self.embed(model, read)
-        ranking = settings.ranking.compute(model.scorer(images, texts), batch.owner, step)
-        parts = {"ranking": ranking, **self._constrain(model, images, texts, read, batch.tokens, step)}
+        parts = {
+            "ranking": self._rank(model, images, texts, batch.owner, step),
+            **self._constrain(model, images, texts, read, batch.tokens, step),
+        }
         weights = {"ranking": 1.0, "ccr": settings.ccr.weight, "ccs": settings.ccs.weight}
         total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
         return Loss(total, len(batch.owner), parts)
+
+    def _rank(self, model: MatchingModel, images: Fragments, texts: Fragments, owner: Tensor, step: int) -> Tensor:
+        """The ranking loss of the scores, or of the two parts that they are the sum of."""
+        ranking = self.settings.ranking
+        if ranking.parts == "sum" or images.whole is None or texts.whole is None:
+            return ranking.compute(model.scorer(images, texts), owner, step)
+        by_fragments = ranking.compute(model.scorer(replace(images, whole=None), texts), owner, step)
+        # Unit vectors: the factor between the two parts is no part of either.
+        wholes = functional.normalize(images.whole, dim=-1) @ texts.whole.mT
+        return by_fragments + ranking.compute(wholes, owner, step)
 
     def _constrain(
         self,
