@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from foveate.cli.terminal import print_table
 from foveate.cli.train import is_first_process
@@ -25,6 +26,9 @@ from foveate.tables.run import (
     value_of,
 )
 from foveate.tables.table import Table
+
+if TYPE_CHECKING:
+    from foveate.rating import TableRatings
 
 Found = Mapping[str, list[dict[str, float]]]
 RESULTS, PAGE = "results.json", "report.html"
@@ -66,7 +70,11 @@ def reproduce(
         return
     found = _run_tiny(session) if tiny else _run(session)
     if is_first_process():
-        _write(session, found)
+        notes = _notes(session)
+        if chosen.kind == "ratings":
+            rated = _ratings(session, tiny)
+            found, notes = rated.metrics, [*notes, *rated.notes]
+        _write(session, found, notes)
 
 
 def _run(session: Session) -> Found:
@@ -87,6 +95,15 @@ def _run_tiny(session: Session) -> Found:
     from foveate.tables.tiny import run_tiny
 
     return run_tiny(session)
+
+
+def _ratings(session: Session, tiny: bool) -> TableRatings:
+    from foveate.rating.table_study import IMAGES, TINY_IMAGES, table_ratings
+    from foveate.tables.tiny.tiny_run import tiny_data
+
+    root = tiny_data(session.out) if tiny else session.root
+    assert root is not None  # its files were checked
+    return table_ratings(session, root, TINY_IMAGES if tiny else IMAGES)
 
 
 def _print_plan(session: Session, throughput: float) -> None:
@@ -122,19 +139,17 @@ def _print_plan(session: Session, throughput: float) -> None:
             print(f"missing: {file.name}  from {file.source}")
 
 
-def _write(session: Session, found: Found) -> None:
+def _write(session: Session, found: Found, notes: list[str]) -> None:
     heads, rows = compared(session, found)
     title = f"{session.name}: {session.table.title} ({session.table.reference})"
     print_table(title, heads, rows)
-    for line in _notes(session):
+    for line in notes:
         print(line)
     session.directory.mkdir(parents=True, exist_ok=True)
     write_json(session.directory / RESULTS, {"table": session.name, "seeds": session.seeds, "metrics": found})
     path = session.directory / PAGE
     with atomic_write(path) as temporary:
-        temporary.write_text(
-            html_page(title, _page(session.table, title, heads, rows, _notes(session))), encoding="utf-8"
-        )
+        temporary.write_text(html_page(title, _page(session.table, title, heads, rows, notes)), encoding="utf-8")
     print(f"report: {path}")
 
 
@@ -151,7 +166,7 @@ def compared(session: Session, found: Found) -> tuple[tuple[str, ...], list[tupl
 
 
 def _notes(session: Session) -> list[str]:
-    """What to do about numbers that only others can provide."""
+    """What to do about numbers that only the evaluation server can provide."""
     waiting = [
         submission(session, row, seed, split)
         for row in session.rows
@@ -166,10 +181,6 @@ def _notes(session: Session) -> list[str]:
             f"{len(waiting)} result files for the evaluation server are in {waiting[0].parent}; write its numbers into "
             f'{waiting[0].stem}-score.json as {{"overall": ..., "yes/no": ..., "number": ..., "other": ...}} and run '
             "this command again"
-        )
-    if session.table.kind == "ratings" and not (session.directory / "ratings.json").is_file():
-        notes.append(
-            f"ratings: none yet; collect them with foveate rate, then put {session.directory / 'ratings.json'}"
         )
     return notes
 

@@ -209,7 +209,7 @@ def coco_id(name: str) -> int | None:
 
 def coco_directories(root: Path, subset: str) -> list[Path]:
     """Return the directories of `root` where COCO's images of a subset ("train2014") usually are, if they exist."""
-    homes = (root, root / "images", root / "Images", root / "Images" / "mscoco")
+    homes = (root, root / "images", root / "Images", root / "Images" / "mscoco", root / "coco-images")
     places = [home / subset for home in homes] + [root / "images", root / "Images", root]
     return [place for place in places if place.is_dir()]
 

@@ -52,7 +52,7 @@ CAPTIONING_TABLES: dict[str, Table] = {
     "003-table-2": Table(
         "captions and attention rated by people",
         "Martins et al. 2020, table 2 and appendix B",
-        (Column("caption (1-5)", "caption"), Column("attention relevance (1-5)", "attention")),
+        (Column("caption (1-5)", "quality"), Column("attention relevance (1-5)", "attention relevance")),
         (
             PaperRow("softmax", (3.50, 3.38), _COCO["softmax"]),
             PaperRow("sparsemax", (3.71, 3.89), _COCO["sparsemax"]),
@@ -60,7 +60,12 @@ CAPTIONING_TABLES: dict[str, Table] = {
         ),
         (COCO_KARPATHY, *INSTANCES),
         (COCO_8,),
-        (_ENCODER, _BATCH, "Six people rated 100 images there; the study needs people here too: see foveate rate."),
+        (
+            _ENCODER,
+            _BATCH,
+            "Six people rated 100 images. The command draws 100 images of the test split by seed and freezes a study "
+            "of them; people rate it with foveate rate, and the command, run again, prints their means.",
+        ),
         kind="ratings",
     ),
     "003-figures": Table(
@@ -83,7 +88,8 @@ CAPTIONING_TABLES: dict[str, Table] = {
         (
             _ENCODER,
             _BATCH,
-            "The JS divergence is in bits; the paper names no base. The time is that of the whole evaluation.",
+            "The JS divergence is in bits; the paper names no base. The time is that of generating the captions, "
+            "without the metrics.",
         ),
     ),
 }

@@ -130,8 +130,8 @@ def train_all(session: Session) -> None:
 
 def evaluate_all(session: Session) -> dict[str, list[dict[str, float]]]:
     """The metrics of every row, one mapping per seed; keys are "<split>: <metric>"."""
-    if session.table.kind == "ratings":
-        return {row.name: read_ratings(session, row) for row in session.rows}
+    if session.table.kind == "ratings":  # what people say, see foveate.rating.table_study
+        return {row.name: [] for row in session.rows}
     return {row.name: [_evaluate(session, row, seed) for seed in range(session.seeds)] for row in session.rows}
 
 
@@ -159,7 +159,6 @@ def _evaluate_split(
     changes = list(row.changes)
     loaded = [hub.load(run, changes) for run in runs]
     batch = read_run(runs[0])[0].training.batch_size
-    start = time.perf_counter()
     examples = [one.task.examples(split, session.root) for one in loaded]
     if not _is_answered(examples[0]):
         _submit(session, row, seed, split, loaded[0], "")
@@ -167,11 +166,13 @@ def _evaluate_split(
             other = hub.load(runs[0], [*changes, "dataset=vqa-v1-choice"])
             _submit(session, row, seed, split, other, "-choice")
         return {}
+    start = time.perf_counter()
     together = [
         collect(one.task, one.model, own, batch_size=batch, progress=session.progress)
         for one, own in zip(loaded, examples, strict=True)
     ]
-    found = evaluate_together(together) | {"seconds": (time.perf_counter() - start) / len(examples[0])}
+    seconds = (time.perf_counter() - start) / len(examples[0])  # of the models, not of the metrics
+    found = evaluate_together(together) | {"seconds": seconds}
     return {f"{split}: {name}": value for name, value in found.items()}
 
 
@@ -217,15 +218,6 @@ def server_numbers(session: Session, row: PaperRow, seed: int) -> dict[str, floa
                 known = SERVER if not end else {"overall": CHOICE}
                 found |= {f"{split}: {ours}": given[name] / 100 for name, ours in known.items() if name in given}
     return found
-
-
-def read_ratings(session: Session, row: PaperRow) -> list[dict[str, float]]:
-    """The mean ratings of a row from `ratings.json` in the directory of the table; none if there is no such file."""
-    path = session.directory / "ratings.json"
-    if not path.is_file():
-        return []
-    given: dict[str, dict[str, float]] = read_json("reproduce", path, "foveate rate writes the results of a study")
-    return [{f": {name}": value for name, value in given[row.name].items()}] if row.name in given else []
 
 
 def measure_all(session: Session, repetitions: int, tolerance: float) -> dict[str, list[dict[str, float]]]:

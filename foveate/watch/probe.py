@@ -38,7 +38,7 @@ def probe_inputs(model: nn.Module) -> dict[str, Any]:
         tokens = torch.cat([torch.ones(1, config.latent_query_num, dtype=torch.long), tokens], 1)
         made["image_embeds_position_mask"] = torch.arange(tokens.shape[1])[None] < config.latent_query_num
     if "mm_token_type_ids" in names:
-        made["mm_token_type_ids"] = (tokens == image_token).long()
+        made["mm_token_type_ids"] = tokens.eq(image_token or -1).long()
     if "input_ids" in names:
         made["input_ids"] = tokens
     if "decoder_input_ids" in names and not image_token:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from foveate.cli import main
+from foveate.rating import RatingStore, Study
+from foveate.rating.rating_store import questions
 from foveate.tables import TABLES
 
 
@@ -90,6 +92,40 @@ def test_a_table_of_captions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     reproduce("003-figures", "--only", "TVmax")
     assert "js between words" in Path("out/003-figures/results.json").read_text()
     assert "28.2" in capsys.readouterr().out
+
+
+def test_a_table_of_ratings_makes_its_study_and_reads_it(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    reproduce("003-table-2")
+    first = capsys.readouterr().out
+    assert "foveate rate out/003-table-2/study" in first
+    study = Study.load(Path("out/003-table-2/study"))
+    assert [name.removeprefix("captioning-lstm-coco") for name in study.runs] == ["-0", "-sparsemax-0", "-tvmax-0"]
+    store = RatingStore(study)
+    for rater in ("a" * 8, "b" * 8):
+        for item in range(len(study.items)):
+            # Captions of the three runs are rated 1, 2 and 3, all maps 4.
+            names = questions(study, item)
+            answers = {name: 1 + int(name[0]) if name.endswith("/quality") else 4 for name in names}
+            store.add(rater, item, answers)
+    reproduce("003-table-2")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    cells = {
+        (line[0], line[1]): (line[-3], line[-2]) for line in lines if line[-1:] and line[0] in ("softmax", "TVmax")
+    }
+    assert cells == {
+        ("softmax", "caption"): ("3.5", "1"),
+        ("softmax", "attention"): ("3.38", "4"),
+        ("TVmax", "caption"): ("3.87", "3"),
+        ("TVmax", "attention"): ("4.1", "4"),
+    }
+    assert "2 raters" in Path("out/003-table-2/report.html").read_text()
+
+
+def test_some_rows_of_a_table_of_ratings(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    reproduce("003-table-2", "--only", "TVmax")
+    assert "reproduce all rows first" in capsys.readouterr().out
 
 
 @pytest.mark.slow

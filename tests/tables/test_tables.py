@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,13 @@ def test_methods_of_integration_agree() -> None:
     assert values == pytest.approx([values[0]] * len(values), rel=1e-6)
     rough = measure_integration(1, 0.1)
     assert rough["2D-Num"]["value"] == pytest.approx(rough["chords (ours)"]["value"], rel=0.2)
+
+
+def test_the_page_is_what_its_script_writes() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    made = runpy.run_path(str(docs / "reproduce_page.py"))
+    text = (docs / "reproduce.md").read_text(encoding="utf-8")
+    assert made["page"](text) == text, "run python docs/reproduce_page.py"
 
 
 @pytest.mark.parametrize("name", TABLES)

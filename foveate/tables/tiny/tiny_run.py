@@ -85,7 +85,7 @@ def run_tiny(session: Session) -> Mapping[str, list[dict[str, float]]]:
     """Run a table on small files with small models, from the publishers' formats to the last number."""
     if session.table.kind == "measurement":
         return measure_all(session, 1, 0.1)
-    root = session.out / "data"
+    root = tiny_data(session.out)
     small = replace(session, root=root, small=TINY_SETTINGS, progress=False)
     if make_accelerator().is_main_process:
         make_files(session.table, root)
@@ -95,6 +95,11 @@ def run_tiny(session: Session) -> Mapping[str, list[dict[str, float]]]:
     make_stores(small, tiny_encoder(session.out / "encoder") if encodes else None)
     train_all(small)
     return evaluate_all(small)
+
+
+def tiny_data(out: Path) -> Path:
+    """The directory of the small files below that of all runs."""
+    return out / "data"
 
 
 def tiny_encoder(directory: Path) -> str:

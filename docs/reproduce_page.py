@@ -1,0 +1,51 @@
+"""Write the sections of docs/reproduce.md, one per table of the papers, from the table of tables.
+
+python docs/reproduce_page.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foveate.tables import TABLES
+from foveate.tables.cost import total
+from foveate.tables.table import Table
+
+PAGE = Path(__file__).resolve().parent / "reproduce.md"
+THROUGHPUT = 10.0
+
+
+def page(text: str) -> str:
+    """The page with its sections written anew; what stands before the first one stays."""
+    head = text.partition(f"\n## {next(iter(TABLES))}\n")[0].rstrip()
+    return "\n\n".join([head, *(section(name, table) for name, table in TABLES.items())]) + "\n"
+
+
+def section(name: str, table: Table) -> str:
+    """What a table needs and what differs from the paper."""
+    title = table.title[0].upper() + table.title[1:]
+    data = "" if table.kind == "measurement" else " --data DATA"
+    parts = [f"## {name}", f"{title} ({table.reference}).", f"```\nfoveate reproduce {name}{data}\n```"]
+    parts += ["Needs SciPy (extra `tables`) and no data."] if table.kind == "measurement" else needs(table)
+    return "\n\n".join(
+        [*parts, "What differs from the paper, and why:", "\n".join(f"- {one}" for one in table.differs)]
+    )
+
+
+def needs(table: Table) -> list[str]:
+    """Files, features, rows and cost."""
+    files = dict.fromkeys([*table.files, *(feature.made_from for feature in table.features)])
+    rows = "\n".join(f"| `{file.name}` | {file.source} |" for file in files)
+    commands = "\n".join(feature.command for feature in table.features)
+    cost, names = total(table.rows), "; ".join(f"`{row.name}`" for row in table.rows)
+    return [
+        f"| file or directory in `DATA` | publisher |\n|---|---|\n{rows}",
+        "Stores that the command makes, and how to make them by hand:",
+        f"```\n{commands}\n```",
+        f"Rows: {names}. {cost.steps:,} steps, {cost.multiply_adds:.2g} multiply-adds, about "
+        f"{cost.hours(THROUGHPUT):.1f} hours at {THROUGHPUT:g} tera-operations per second.",
+    ]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
