@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from foveate.data.feature_store import FeatureStore, StoreDescription
+from foveate.data.image_sources import is_stored, stored_images
 from foveate.data.published_features import read_published
 from foveate.data.store_writer import import_features
 from foveate.encoders import directory_images, extract_features, image_views, pretrained_encoder
+from foveate.encoders.ray_extraction import RayBlocks
 
 
 def extract(
     encoder: str,
-    images: Path,
+    images: str,
     out: Path,
     *,
     size: int | None = None,
@@ -21,6 +25,8 @@ def extract(
     workers: int = 2,
     skip_broken: bool = False,
     device: str | None = None,
+    engine: Literal["local", "ray"] = "local",
+    actors: int | None = None,
 ) -> FeatureStore:
     """Encode the images of a directory into a feature store; an interrupted extraction resumes where it stopped.
 
@@ -28,7 +34,8 @@ def extract(
         encoder: efficientnet-lite0, -lite1, -lite2 (7x7), efficientnet-lite0-middle (14x14), hf:<model>; several joined
             by a plus, such as efficientnet-lite0+efficientnet-lite2; regions for the features of 36 boxes by selective
             search, regions-hf:<model> for the boxes of a detector such as DETR.
-        images: directory of images, including subdirectories.
+        images: directory of images, including subdirectories; a tar archive or a directory of them (WebDataset); or the
+            address of either in an object store, such as s3://bucket/photos.
         out: the file to write.
         size: side in pixels to which images are resized, the encoder's own by default; with 448, efficientnet-lite0
             has a 14x14 grid.
@@ -38,16 +45,21 @@ def extract(
         workers: processes that decode images; 0 decodes in the process that encodes.
         skip_broken: skip unreadable images instead of failing at the end.
         device: to encode on; CUDA if available by default.
+        engine: ray encodes on the cluster that RAY_ADDRESS names, or on this machine without one, into the same store.
+        actors: processes of Ray that encode; by default one per GPU, or per two CPUs.
     """
+    made = partial(pretrained_encoder, encoder, size=size)
+    found = stored_images(images) if is_stored(images) else directory_images(Path(images))
     return extract_features(
-        pretrained_encoder(encoder, size=size),
-        image_views(directory_images(images), views),
+        made(),
+        image_views(found, views),
         out,
         batch_size=batch_size,
         workers=workers,
         skip_broken=skip_broken,
         device=device,
         progress=True,
+        write_blocks=RayBlocks(made, actors, device, progress=True) if engine == "ray" else None,
     )
 
 

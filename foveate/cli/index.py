@@ -5,26 +5,31 @@ from __future__ import annotations
 import os
 import sys
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from foveate import hub
 from foveate.errors import DataError
-from foveate.search import BuildResult, build_index, list_images, read_texts
+from foveate.search import BuildResult, build_index, read_texts
+from foveate.search.builder import list_sources
 from foveate.search.find import is_lance
+from foveate.search.ray_build import build_with_ray
 
 MAX_REPORTED = 20
 
 
 def index(
     run: str,
-    images: Path,
+    images: str,
     out: str,
     *,
     dtype: Literal["float16", "float32"] | None = None,
     batch_size: int = 32,
     device: str | None = None,
     no_verify: bool = False,
+    engine: Literal["local", "ray"] = "local",
+    actors: int | None = None,
 ) -> BuildResult:
     """Embed images or texts into an index; what the index already contains is not embedded again.
 
@@ -33,7 +38,8 @@ def index(
 
     Args:
         run: directory of a run with one vector per image (m-DAN), or name of an embedded one.
-        images: directory of images, searched recursively; or a .txt file with one text per line.
+        images: directory of images, searched recursively; a .txt file with one text per line; a tar archive or a
+            directory of them (WebDataset); or the address of either in an object store, such as s3://bucket/photos.
         out: directory of the index, new or to be extended. A name that ends in .lance, also an address such as
             s3://bucket/photos.lance, is a table of LanceDB for millions of images, which several processes can fill:
             torchrun --nproc-per-node N -m foveate index ...
@@ -43,11 +49,20 @@ def index(
         device: of the model; the CPU by default.
         no_verify: skip the checksum of the names of an existing index; its last part, which is written again, is
             verified in any case.
+        engine: ray embeds on the cluster that RAY_ADDRESS names, or on this machine without one, into a table of
+            LanceDB.
+        actors: processes of Ray that embed; by default one per GPU, or per two CPUs.
     """
     rank, world = _process(out)
-    of_texts = images.suffix.lower() == ".txt"
-    items = read_texts(images) if of_texts else list_images(images)
+    of_texts = Path(images).suffix.lower() == ".txt"
+    items = read_texts(Path(images)) if of_texts else list_sources(images)
     embedder, name, weights = hub.load_embedder("index", run, device)
+    if engine == "ray":
+        made = partial(hub.load_embedder, "index", run, device)
+        kind: Literal["images", "texts"] = "texts" if of_texts else "images"
+        return _report(
+            build_with_ray(out, made, items, kind=kind, dtype=dtype, batch_size=batch_size, actors=actors), out
+        )
     built = build_index(
         out,
         embedder,
@@ -63,6 +78,11 @@ def index(
     )
     if world > 1:
         _finish_together(built, rank)
+    return _report(built, out)
+
+
+def _report(built: BuildResult, out: str) -> BuildResult:
+    """Print what was added and what was skipped."""
     for path, reason in list(built.skipped.items())[:MAX_REPORTED]:
         print(f"skipped {path}: {reason}", file=sys.stderr)
     if len(built.skipped) > MAX_REPORTED:

@@ -12,6 +12,7 @@ from foveate.data.files import IMAGE_SUFFIXES
 from foveate.data.image_files import decode_image
 from foveate.errors import DataError
 from foveate.search import AveragedMatcher, Matcher, SearchResult, open_index, search_by_image, search_by_text
+from foveate.search.find import image_of
 
 COLUMNS = 5
 
@@ -78,7 +79,8 @@ def draw(query: str, found: Sequence[SearchResult], asked: str | None, out: Path
     from foveate.plot.heat import heat
     from foveate.plot.layers import draw_heat
 
-    pixels = [read_image("search", decode_image(asked or one.name)) for one in found]
+    shown_as = [image_of(asked or one.name) for one in found]
+    pixels = [read_image("search", decode_image(one) if isinstance(one, str) else one) for one in shown_as]
     looks = [None if one.attention is None else one.attention.mean_over_queries() for one in found]
     maps = [None if look is None or look.grid is None else heat(look, False) for look in looks]
     figure, panels = make_panels(len(found), COLUMNS, pixels[0])

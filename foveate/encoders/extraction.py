@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, distributed
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from foveate.data.feature_store import FeatureRecord, FeatureStore, unstack_features
 from foveate.data.files import IMAGE_SUFFIXES, need_directory
+from foveate.data.image_sources import StoredImage
 from foveate.data.samples import ImageRecord
 from foveate.data.store_writer import Workspace, check_unique, digest
 from foveate.encoders.image_encoder import ImageEncoder, Preprocess
@@ -28,7 +30,7 @@ MAX_REPORTED = 20
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """Images that are encoded together; the key is a digest of the images and the encoder."""
 
     key: str
@@ -36,7 +38,7 @@ class _Block:
 
 
 @dataclass(frozen=True)
-class _Decoded:
+class DecodedBlock:
     """A decoded block: pixels (n, 3, h, w), ids and sizes of the readable images, errors of the others."""
 
     key: str
@@ -44,6 +46,9 @@ class _Decoded:
     ids: list[str]
     sizes: list[tuple[int, int]]
     broken: dict[str, str]
+
+
+WriteBlocks: TypeAlias = Callable[[Workspace, Sequence[Block]], None]
 
 
 def directory_images(directory: Path) -> list[ImageRecord]:
@@ -81,6 +86,7 @@ def extract_features(
     skip_broken: bool = False,
     device: torch.device | str | None = None,
     progress: bool = False,
+    write_blocks: WriteBlocks | None = None,
 ) -> FeatureStore:
     """Encode images into the store at `out`; an interrupted extraction resumes where it stopped.
 
@@ -98,14 +104,19 @@ def extract_features(
             after all other images are encoded, so that nothing is computed twice once the images are fixed.
         device: to encode on; CUDA if available by default.
         progress: show a progress bar, under `torchrun` that of the first process.
+        write_blocks: writes the blocks that are missing, instead of this process, see `RayBlocks`.
     """
     work = Workspace(out, describe_encoder(encoder), dim=encoder.dim)
-    blocks = _blocks(images, batch_size, [encoder.name, work.description.weights, work.description.preprocess])
+    blocks = make_blocks(images, batch_size, [encoder.name, work.description.weights, work.description.preprocess])
     keys = [block.key for block in blocks]
     with _processes() as (rank, world):
         done = work.finished(keys)
         if done is None:
-            _write_blocks(encoder.to(_device(device)), work, blocks[rank::world], workers, progress and rank == 0)
+            if write_blocks is not None:
+                write_blocks(work, [block for block in blocks if not work.has(block.key)])
+            else:
+                encoder.to(choose_device(device))
+                _write_blocks(encoder, work, blocks[rank::world], workers, progress and rank == 0)
             _wait(world)
         _check_broken(work.skipped(keys) if done is None else done.skipped, len(images), skip_broken)
         if done is None and rank == 0:
@@ -117,41 +128,44 @@ def extract_features(
 
 
 def _write_blocks(
-    encoder: ImageEncoder, work: Workspace, blocks: Sequence[_Block], workers: int, progress: bool
+    encoder: ImageEncoder, work: Workspace, blocks: Sequence[Block], workers: int, progress: bool
 ) -> None:
     missing = [block for block in blocks if not work.has(block.key)]
     with keep_freed_memory(), _bar(blocks, missing, progress) as bar:
         for decoded in _decode_all(encoder.preprocess, missing, workers):
-            work.write(decoded.key, _encode(encoder, decoded), skipped=decoded.broken)
+            work.write(decoded.key, encode_block(encoder, decoded), skipped=decoded.broken)
             bar.update(len(decoded.ids) + len(decoded.broken))
 
 
-def _blocks(images: Sequence[ImageRecord], batch_size: int, encoder: Sequence[str]) -> list[_Block]:
+def make_blocks(images: Sequence[ImageRecord], batch_size: int, encoder: Sequence[str]) -> list[Block]:
+    """The images in blocks of `batch_size`; `encoder` is what the features depend on besides the images."""
     if not images:
         raise DataError("extract: expected at least one image, got none; check the source of the images")
     if batch_size < 1:
         raise ValueError(f"extract: expected batch_size >= 1, got {batch_size}; 32 is a good start")
     check_unique("extract", (str(image.id) for image in images))
     parts = [images[i : i + batch_size] for i in range(0, len(images), batch_size)]
-    return [_Block(digest(*encoder, [(str(p.id), _file_size(p)) for p in part]), part) for part in parts]
+    return [Block(digest(*encoder, [(str(p.id), _file_size(p)) for p in part]), part) for part in parts]
 
 
 def _file_size(image: ImageRecord) -> int | None:
     """Return the size of the image file, which changes when a broken image is fixed; None without a file."""
     path = image.source.file if isinstance(image.source, ImageView) else image.source
+    if isinstance(path, StoredImage):
+        return path.length
     return path.stat().st_size if isinstance(path, Path) and path.is_file() else None
 
 
-class _BlockReader(Dataset[_Decoded]):
+class BlockReader(Dataset[DecodedBlock]):
     """Decodes whole blocks, in a worker process or in this one."""
 
-    def __init__(self, preprocess: Preprocess, blocks: Sequence[_Block]) -> None:
+    def __init__(self, preprocess: Preprocess, blocks: Sequence[Block]) -> None:
         self.preprocess, self.blocks = preprocess, blocks
 
     def __len__(self) -> int:
         return len(self.blocks)
 
-    def __getitem__(self, position: int) -> _Decoded:
+    def __getitem__(self, position: int) -> DecodedBlock:
         block, (h, w) = self.blocks[position], self.preprocess.size
         pixels, ids, sizes, broken = [torch.empty(0, 3, h, w, dtype=torch.uint8)], [], [], {}
         for image in block.images:
@@ -163,15 +177,16 @@ class _BlockReader(Dataset[_Decoded]):
             pixels.append(self.preprocess.pixels(array)[None])
             ids.append(str(image.id))
             sizes.append((array.shape[1], array.shape[0]))
-        return _Decoded(block.key, torch.cat(pixels), ids, sizes, broken)
+        return DecodedBlock(block.key, torch.cat(pixels), ids, sizes, broken)
 
 
-def _decode_all(preprocess: Preprocess, blocks: Sequence[_Block], workers: int) -> Iterator[_Decoded]:
+def _decode_all(preprocess: Preprocess, blocks: Sequence[Block], workers: int) -> Iterator[DecodedBlock]:
     workers = min(workers, len(blocks))
-    return iter(DataLoader(_BlockReader(preprocess, blocks), batch_size=None, num_workers=workers))
+    return iter(DataLoader(BlockReader(preprocess, blocks), batch_size=None, num_workers=workers))
 
 
-def _encode(encoder: ImageEncoder, decoded: _Decoded) -> list[FeatureRecord]:
+def encode_block(encoder: ImageEncoder, decoded: DecodedBlock) -> list[FeatureRecord]:
+    """The features of a decoded block, one record per readable image."""
     if not decoded.ids:
         return []
     features = encoder.encode_pixels(decoded.pixels.to(next(encoder.parameters()).device))
@@ -211,7 +226,8 @@ def _wait(world: int) -> None:
         distributed.barrier()
 
 
-def _device(device: torch.device | str | None) -> torch.device:
+def choose_device(device: torch.device | str | None) -> torch.device:
+    """The device, or by default the GPU of this process if there is one."""
     if device is not None:
         return torch.device(device)
     return (
@@ -221,6 +237,6 @@ def _device(device: torch.device | str | None) -> torch.device:
     )
 
 
-def _bar(blocks: Sequence[_Block], missing: Sequence[_Block], progress: bool) -> ProgressBar:
+def _bar(blocks: Sequence[Block], missing: Sequence[Block], progress: bool) -> ProgressBar:
     total, left = (sum(len(block.images) for block in part) for part in (blocks, missing))
     return ProgressBar("extract", total, initial=total - left, unit="image", show=progress)

@@ -17,7 +17,7 @@ from foveate.data.files import IMAGE_SUFFIXES, need_directory
 from foveate.data.image_files import decode_image
 from foveate.errors import DataError
 from foveate.search.exact_index import MANIFEST, Index, IndexDescription
-from foveate.search.find import Embedder, Embeddings, VectorIndex, as_vectors, is_lance, open_index
+from foveate.search.find import Embedder, Embeddings, VectorIndex, as_vectors, image_of, is_lance, open_index
 
 SAVE_EVERY = 256  # embeddings per addition
 LANCE_SAVE_EVERY = 2048  # of a table of LanceDB, where each addition is a version of the table with files of its own
@@ -126,6 +126,17 @@ def list_images(directory: Path) -> list[str]:
     return [str(path) for path in found]
 
 
+def list_sources(location: str) -> list[str]:
+    """The names of the images in a directory, in archives or in an object store; `find.image_of` opens them."""
+    from foveate.data.image_sources import is_stored, stored_images
+
+    if not is_stored(location):
+        return list_images(Path(location))
+    root = location if "://" in location else str(Path(location).resolve())
+    base = root.rpartition("/")[0] if root.endswith(".tar") else root.rstrip("/")
+    return [f"{base}/{record.id}" for record in stored_images(location)]
+
+
 def read_texts(path: Path) -> list[str]:
     """The non-empty lines of a UTF-8 file; raises DataError if there are none."""
     try:
@@ -139,7 +150,7 @@ def read_texts(path: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Items:
+class Items:
     """The readable items of a batch: their names, their content (that of a text is the text) and sizes of images."""
 
     names: list[str]
@@ -159,28 +170,29 @@ def _embed_all(
     """Names, vectors and sizes, in portions large enough to be worth a write."""
     from tqdm import tqdm
 
-    portion: list[tuple[_Items, Tensor]] = []
+    portion: list[tuple[Items, Tensor]] = []
     embed = embedder.embed_image if kind == "images" else embedder.embed_text
     with tqdm(total=len(items), unit=kind.removesuffix("s"), desc="index", disable=None if progress else True) as bar:
-        for batch in _batches(items, batch_size):
-            portion += embed_items(embed, _read(batch, kind, skipped), skipped)
+        for batch in split_items(items, batch_size):
+            portion += embed_items(embed, read_items(batch, kind, skipped), skipped)
             bar.update(len(batch))
             if sum(len(items.names) for items, _ in portion) >= save_every:
-                yield _joined(portion)
+                yield join_items(portion)
                 portion = []
     if portion:
-        yield _joined(portion)
+        yield join_items(portion)
 
 
-def _joined(portion: Sequence[tuple[_Items, Tensor]]) -> tuple[list[str], Tensor, Sizes]:
+def join_items(portion: Sequence[tuple[Items, Tensor]]) -> tuple[list[str], Tensor, Sizes]:
+    """Names, vectors and sizes of several batches together."""
     names = [name for items, _ in portion for name in items.names]
     sizes = [size for items, _ in portion for size in items.sizes or ()]
     return names, torch.cat([vectors for _, vectors in portion]), sizes or None
 
 
 def embed_items(
-    embed: Callable[[list[Any]], Embeddings], items: _Items, skipped: dict[str, str]
-) -> list[tuple[_Items, Tensor]]:
+    embed: Callable[[list[Any]], Embeddings], items: Items, skipped: dict[str, str]
+) -> list[tuple[Items, Tensor]]:
     """Embed a batch; if that raises DataError, embed its items one by one and skip those that raise it again."""
     if not items.names:
         return []
@@ -191,22 +203,22 @@ def embed_items(
             skipped[items.names[0]] = str(error)
             return []
     single = [
-        _Items([name], [one], items.sizes and items.sizes[n : n + 1])
+        Items([name], [one], items.sizes and items.sizes[n : n + 1])
         for n, (name, one) in enumerate(zip(items.names, items.content, strict=True))
     ]
     return [found for one in single for found in embed_items(embed, one, skipped)]
 
 
-def _read(batch: Sequence[str], kind: str, skipped: dict[str, str]) -> _Items:
+def read_items(batch: Sequence[str], kind: str, skipped: dict[str, str]) -> Items:
     """The readable items of a batch."""
     batch = [name for name in batch if _is_utf8(name, skipped)]
     if kind == "texts":
-        return _Items(batch, list(batch), None)
+        return Items(batch, list(batch), None)
     images = {name: _image(name) for name in batch}
     skipped.update({name: str(one) for name, one in images.items() if isinstance(one, DataError)})
     readable = {name: one for name, one in images.items() if isinstance(one, np.ndarray)}
     sizes = [(pixels.shape[1], pixels.shape[0]) for pixels in readable.values()]
-    return _Items(list(readable), list(readable.values()), sizes)
+    return Items(list(readable), list(readable.values()), sizes)
 
 
 def _is_utf8(name: str, skipped: dict[str, str]) -> bool:
@@ -223,12 +235,14 @@ def _is_utf8(name: str, skipped: dict[str, str]) -> bool:
 def _image(path: str) -> np.ndarray | DataError:
     """The image, or the reason why it cannot be read."""
     try:
-        return decode_image(path)
+        found = image_of(path)
+        return decode_image(found) if isinstance(found, str) else found
     except DataError as error:
         return error
 
 
-def _batches(items: Sequence[str], size: int) -> Iterator[list[str]]:
+def split_items(items: Sequence[str], size: int) -> Iterator[list[str]]:
+    """The items in lists of at most `size`."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch

@@ -181,8 +181,17 @@ def search_by_text(
             with texts.
         first: number of candidates to re-rank; those after them stay in the order of similarity.
     """
-    pair = (lambda names: (names, [text])) if index.description.kind == "images" else None
+    pair = (lambda names: ([image_of(name) for name in names], [text])) if index.description.kind == "images" else None
     return _find(index, as_vectors(embedder.embed_text([text])), top, reranker, first, pair)
+
+
+def image_of(name: str) -> Any:
+    """The image that a name in an index stands for: a path, or the pixels of one in an archive or an object store."""
+    if "://" not in name and ".tar/" not in name:
+        return name
+    from foveate.data.image_sources import named_image
+
+    return named_image(name)
 
 
 def search_by_image(
