@@ -182,18 +182,19 @@ def data_url(data: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(data).decode()
 
 
-def start_studio(runs: str) -> tuple[subprocess.Popen, str]:
-    """The studio in a process of its own, once it answers."""
+def start_studio(runs: str, wait: float = 0.5) -> tuple[subprocess.Popen, str]:
+    """The studio in a process of its own, once it answers, asked every `wait` seconds."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "foveate", "studio", "--port", str(port), "--runs", runs]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}/"
-    for _ in range(600):
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
         if is_up(address):
             return server, address
-        time.sleep(0.5)
+        time.sleep(wait)
     server.kill()
     raise RuntimeError("the studio did not start")
 

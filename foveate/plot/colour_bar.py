@@ -38,7 +38,7 @@ def bar_ticks(top: float) -> list[tuple[float, str]]:
     """
     scale = heat_scale(max(top, 1e-9))
     inner = [(1.0, "even (1×)")] if top > 1.8 and scale(1) > 0.14 else []
-    inner += [(float(n), f"{n}×") for n in TICKS if n < top and scale(n) < 1 - APART and scale(n / 2) > 0.05]
+    inner += [(float(n), f"{n}×") for n in TICKS if n < top and scale(n) < 1 - APART - 0.03 and scale(n / 2) > 0.05]
     kept: list[tuple[float, str]] = []
     for value, text in inner:
         if not kept or scale(value) - kept[-1][0] > (APART + 0.05 if len(kept[-1][1]) > 4 else APART):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import shutil
 import signal
@@ -134,6 +135,7 @@ def serve_app(
         title: printed with the address.
         host, port, names: as in `serve`.
     """
+    limit_heap()
     load_gradio()
     import uvicorn
 
@@ -148,6 +150,21 @@ def serve_app(
         print(f"{title}: {_address(host, listener)}  (stop with Ctrl-C)", flush=True)
         with suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
+
+
+def limit_heap() -> None:
+    """Make the C library return large blocks to the system; does nothing where it is not glibc.
+
+    By default glibc has a heap per thread, and keeps what large messages leave behind in them: under load the memory of
+    a server grows beyond what it uses, and stays there.
+    """
+    mmap_threshold, trim_threshold, arena_max = -3, -1, -8  # names of the options in malloc.h
+    try:
+        library = ctypes.CDLL(None)
+        for option, value in ((mmap_threshold, 4 << 20), (trim_threshold, 16 << 20), (arena_max, AT_ONCE)):
+            library.mallopt(option, value)
+    except (OSError, AttributeError, TypeError):
+        return
 
 
 def load_gradio() -> Any:

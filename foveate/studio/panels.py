@@ -33,6 +33,7 @@ SIDE = 100  # units of the drawing
 UNIT = "Attention per area, compared with looking evenly at the whole image (1×)"
 LARGE = 40_000  # pixels of an image without transparency from which JPEG is used
 LEAST = 8.0  # of the upper end of the colours
+LIGHTEST = 0.005  # share of a component that is drawn
 
 
 def data_address(pixels: np.ndarray) -> str:
@@ -198,7 +199,7 @@ def draw_ellipses(density: Density) -> str:
         each = density.ellipses(level)
         rows = zip(each.centre.tolist(), each.radii.tolist(), each.angle.tolist(), each.weight.tolist(), strict=True)
         for (x, y), (along, beside), angle, weight in rows:
-            if weight > 0:
+            if weight >= LIGHTEST:
                 turn = f"translate({SIDE * x:.2f} {SIDE * y:.2f}) rotate({np.degrees(angle):.2f})"
                 drawn.append(
                     f'<ellipse class="{kind}" rx="{SIDE * along:.2f}" ry="{SIDE * beside:.2f}" transform="{turn}"/>'

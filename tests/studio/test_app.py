@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -62,3 +65,43 @@ def test_gradio_gets_a_directory_of_its_own_that_is_removed(monkeypatch):
     monkeypatch.setattr(app, "optional", lambda *_, **__: type("Gradio", (), {"__version__": "5.9"}))
     with pytest.raises(DataError, match=r"studio: expected gradio 6 or newer, got 5.9; run: pip install -U gradio"):
         app.load_gradio()
+
+
+HEAP = """
+import ctypes, sys
+if sys.argv[1] == "limited":
+    from foveate.studio.app import limit_heap
+    limit_heap()
+
+def held():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+library = ctypes.CDLL(None)
+library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+library.free.argtypes = [ctypes.c_void_p]
+
+def block(size):
+    address = library.malloc(size)
+    ctypes.memset(address, 1, size)
+    return address
+
+library.free(block(20_000_000))  # after this, glibc keeps blocks of up to this size
+before, large, small = held(), [], []
+for _ in range(20):
+    large.append(block(6_000_000))
+    small.append(block(64_000))
+for address in large:
+    library.free(address)
+print(held() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these options")
+def test_large_blocks_return_to_the_system():
+    def kept(kind: str) -> float:
+        done = subprocess.run([sys.executable, "-c", HEAP, kind], capture_output=True, text=True, check=True)
+        return float(done.stdout)
+
+    assert kept("plain") > 60  # megabytes of 120
+    assert kept("limited") < 20

@@ -22,15 +22,18 @@
     text { font: 600 15px system-ui, sans-serif; fill: #14181f; } .below { font: 12px system-ui, sans-serif; fill: #566070; }`;
   const escape = text => text.replace(/[&<>"]/g, c => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
   const stackOf = figure => figure.matches('.fv-over') ? figure : figure.querySelector('.fv-stack');
+  const wrap = line => (line.match(/.{1,46}(\s|$)/g) || [line]).map(part => part.trim());
+  const below = figure => (figure.dataset.below ?? figure.querySelector('small')?.innerText ?? '').split('\n')
+    .filter(Boolean).flatMap(wrap).slice(0, 6);
   const panel = (figure, x, y, width, height) => {
     const stack = stackOf(figure), title = figure.dataset.title ?? figure.querySelector('figcaption, .fv-title').innerText;
     const layers = [...stack.children].map(layer => layer.tagName === 'IMG'
       ? `<image href="${layer.src}" width="${width}" height="${height}" preserveAspectRatio="none"/>`
       : `<svg viewBox="0 0 100 100" width="${width}" height="${height}" preserveAspectRatio="none">${layer.innerHTML}</svg>`);
-    const below = (figure.dataset.below ?? figure.querySelector('small')?.innerText ?? '').split('\n').filter(Boolean).slice(0, 3)
-      .map((line, n) => `<text class="below" y="${height + 20 + 16 * n}">${escape(line)}</text>`);
-    return `<g transform="translate(${x} ${y})"><text y="-10">${escape(title)}</text>` +
-      layers.join('') + below.join('') + '</g>';
+    const lines = below(figure).map((line, n) => `<text class="below" y="${height + 20 + 16 * n}">${escape(line)}</text>`);
+    const size = Math.min(15, 15 * 36 / title.length);
+    return `<g transform="translate(${x} ${y})"><text y="-10" style="font-size:${size}px">${escape(title)}</text>` +
+      layers.join('') + lines.join('') + '</g>';
   };
   const bar = (scale, y) => {
     if (!scale) return '';
@@ -46,11 +49,12 @@
   const toSvg = where => {
     const figures = [...where.querySelectorAll('.fv-panel')], columns = Math.min(4, figures.length), width = 320;
     const box = stackOf(figures[0]).getBoundingClientRect(), height = width * box.height / box.width;
+    const gap = 52 + 16 * Math.max(...figures.map(figure => below(figure).length));
     const rows = Math.ceil(figures.length / columns), W = Math.max(2, columns) * (width + 24) + 24;
-    const scale = where.closest('.fv-page').querySelector('.fv-scale'), end = rows * (height + 110) + 24;
+    const scale = where.closest('.fv-page').querySelector('.fv-scale'), end = rows * (height + gap) + 24;
     const H = end + (scale ? 64 : 0);
     const inside = figures.map((figure, n) =>
-      panel(figure, 24 + (n % columns) * (width + 24), 44 + Math.floor(n / columns) * (height + 110), width, height));
+      panel(figure, 24 + (n % columns) * (width + 24), 44 + Math.floor(n / columns) * (height + gap), width, height));
     return { W, H, text: `<svg xmlns="http://www.w3.org/2000/svg" width="${W}" height="${H}" viewBox="0 0 ${W} ${H}">` +
       `<style>${STYLE}</style><rect width="100%" height="100%" fill="#fff"/>${inside.join('')}${bar(scale, end)}</svg>` };
   };
