@@ -165,6 +165,13 @@ class FragmentMatcher(MatchingModel):
         self.standardise = Standardise(image.dim) if roots else None
         self.balance = None if whole is None else nn.Parameter(torch.ones(()))
 
+    def freeze_whole(self) -> None:
+        """Exclude the dual encoder and its factor from training; the image encoder, which both share, is not."""
+        if self.whole is not None and self.balance is not None:
+            self.whole.text.requires_grad_(False)
+            self.whole.pooled.requires_grad_(False)
+            self.balance.requires_grad_(False)
+
     def embed_image(self, images: ImageFeatures | Tensor) -> Fragments:
         """The locations of images as unit vectors (I, N, D)."""
         features = self.image(images)

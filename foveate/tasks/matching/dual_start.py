@@ -14,6 +14,8 @@ from foveate.errors import DataError
 from foveate.io import read_json
 from foveate.models import FragmentMatcher
 
+# A sentence has the mean of its states, a word its own: about the part of one word in the mean, for the same size.
+STATES = 0.3
 SOURCE = "a run of `dual`: foveate train matching-dual-flickr8k"
 
 
@@ -41,7 +43,7 @@ def start_from_dual(model: FragmentMatcher, run: Path, words: Vocabulary) -> Non
     pairs = [
         (text.words.weight, found["text.words.weight"]),
         (text.project.weight, found["text.project.weight"]),
-        (text.project_states.weight, found["text.states.linear.weight"]),
+        (text.project_states.weight, STATES * found["text.states.linear.weight"]),
         (model.features.weight, found["pooled.project.weight"][:, :half]),
         (model.features.bias, found["pooled.project.bias"]),
     ]

@@ -22,8 +22,8 @@ class Ranking:
 
     Attributes:
         loss: "hinge", that of the papers, or "infonce", which needs large batches and uses only the temperature.
-        parts: of a matcher beside a dual encoder, "sum" ranks by the sum of both scores; "each" ranks by each of them
-            alone and adds the losses, so that attention has to match images by itself.
+        parts: of a matcher beside a dual encoder, "sum" ranks by the sum of both scores; "fragments" ranks by attention
+            alone, which then has to match images by itself, and the dual encoder stays as it started.
         temperature: of InfoNCE.
         margin: by how much an image and its caption must score higher than other pairs.
         negatives: "hardest", "random", "sampled", "all" or "soft".
@@ -34,7 +34,7 @@ class Ranking:
     """
 
     loss: Literal["hinge", "infonce"] = "hinge"
-    parts: Literal["sum", "each"] = "sum"
+    parts: Literal["sum", "fragments"] = "sum"
     temperature: float = 0.05
     margin: float = 0.2
     negatives: Negatives = "hardest"
@@ -44,7 +44,7 @@ class Ranking:
 
     def __post_init__(self) -> None:
         lookup("loss", self.loss, dict.fromkeys(("hinge", "infonce")))
-        lookup("parts", self.parts, dict.fromkeys(("sum", "each")))
+        lookup("parts", self.parts, dict.fromkeys(("sum", "fragments")))
         check_number("matching", "temperature", self.temperature, above=0, advice="0.05 is a good start for cosines")
         for negatives in (self.negatives, self.warmup_negatives):
             lookup("negatives", negatives, NEGATIVES)

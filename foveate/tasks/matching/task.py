@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from foveate.encoders import sentence_encoder
 from foveate.features import ImageFeatures
@@ -63,7 +62,10 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
         """The network of the settings."""
         chosen = self.settings
         encoder = chosen.images.build_encoder(self.inputs.image_dim)
-        return chosen.model.build(len(self.inputs.words), chosen.word_dim, encoder, chosen.attention())
+        model = chosen.model.build(len(self.inputs.words), chosen.word_dim, encoder, chosen.attention())
+        if chosen.ranking.parts == "fragments" and isinstance(model, FragmentMatcher):
+            model.freeze_whole()
+        return model
 
     def initialise(self, model: MatchingModel, root: DataRoot = None) -> None:
         """Load the image encoder and the word vectors of the settings, or scale random ones."""
@@ -112,14 +114,10 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
         return Loss(total, len(batch.owner), parts)
 
     def _rank(self, model: MatchingModel, images: Fragments, texts: Fragments, owner: Tensor, step: int) -> Tensor:
-        """The ranking loss of the scores, or of the two parts that they are the sum of."""
+        """The ranking loss of the scores, or of the part that attention has in them."""
         ranking = self.settings.ranking
-        if ranking.parts == "sum" or images.whole is None or texts.whole is None:
-            return ranking.compute(model.scorer(images, texts), owner, step)
-        by_fragments = ranking.compute(model.scorer(replace(images, whole=None), texts), owner, step)
-        # Unit vectors: the factor between the two parts is no part of either.
-        wholes = functional.normalize(images.whole, dim=-1) @ texts.whole.mT
-        return by_fragments + ranking.compute(wholes, owner, step)
+        seen = images if ranking.parts == "sum" else replace(images, whole=None)
+        return ranking.compute(model.scorer(seen, texts), owner, step)
 
     def _constrain(
         self,

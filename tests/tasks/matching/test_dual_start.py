@@ -89,23 +89,24 @@ def test_the_setting_is_used(tmp_path: Path) -> None:
     torch.testing.assert_close(model.text.words.weight, dual.text.words.weight)
 
 
-def test_each_part_is_ranked_by_itself() -> None:
+def test_attention_alone_is_ranked_and_trained() -> None:
     scenes = Matching.from_data(SMALL, None)
-    ranking = Ranking(parts="each")
+    ranking = Ranking(parts="fragments")
     task = replace(scenes, settings=replace(SMALL, model=MODELS["scan with the whole"], ranking=ranking))
     torch.manual_seed(0)
     model = task.build_model().eval()
     assert isinstance(model, FragmentMatcher)
     assert model.whole is not None
-    assert model.balance is not None
-    with torch.no_grad():
-        model.balance.fill_(3.0)
     batch = batch_of(task)
     images, texts = task.embed(model, batch)
     words = ranking_hinge(model.scorer(replace(images, whole=None), texts), batch.owner)
-    wholes = ranking_hinge(images.whole @ texts.whole.mT / 3.0, batch.owner)
-    torch.testing.assert_close(task.loss(model, batch, 0).total, words + wholes)
+    loss = task.loss(model, batch, 0).total
+    torch.testing.assert_close(loss, words)
+    loss.backward()
+    assert all(p.grad is not None for p in [model.features.weight, *model.image.parameters()])
+    assert all(not p.requires_grad and p.grad is None for p in [*model.whole.pooled.parameters(), model.balance])
     added = replace(task, settings=replace(task.settings, ranking=Ranking()))
-    assert not torch.allclose(added.loss(model, batch, 0).total, words + wholes)
+    assert not torch.allclose(added.loss(model, batch, 0).total, words)
+    assert all(p.requires_grad for p in added.build_model().parameters())
     with pytest.raises(UnknownName, match="parts: expected a known name, got 'both'"):
         Ranking(parts="both")
