@@ -53,7 +53,9 @@ def expect_basis(where: str, mean: Tensor, covariance: Tensor, power: float, bas
     if both_normal:
         wider = matrix + torch.diag(variance)
         if d == 2 and not _needs_formula(wide):
-            return _normal(wide, wider, centres)[0].to(mean.dtype)
+            # one batch axis: inductor (torch 2.13) vectorises the gradient wrongly over several
+            r = _normal(wide.reshape(-1, d), wider.reshape(-1, d, d), centres)[0]
+            return r.reshape(*mean.shape[:-1], len(basis)).to(mean.dtype)
         return radial_pdf(centres - wide.unsqueeze(-2), wider, math.inf).to(mean.dtype)
     if d > 2:
         raise ShapeError(f"{where}: expected dimension 1 or 2, got {d}; use Gaussian with GaussianBasis beyond two")

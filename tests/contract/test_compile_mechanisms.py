@@ -10,8 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from foveate import MECHANISMS, Gaussian, GaussianBasis, TruncatedParaboloid, TruncatedParaboloidBasis, mechanism
+from foveate import (
+    MECHANISMS,
+    Gaussian,
+    GaussianBasis,
+    Mixture,
+    TruncatedParaboloid,
+    TruncatedParaboloidBasis,
+    mechanism,
+)
 from foveate.attention import Grid
+from foveate.attention.fits import FAMILIES
 from tests.cases import draw
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,9 +50,26 @@ def check_compiled(
     torch.testing.assert_close(*results, rtol=1e-7, atol=1e-8)
 
 
+def check_expectation(family: str, K: int) -> None:
+    """Gradients of a mixture's expectations, over two batch axes and K, agree with those computed eagerly."""
+    basis, n = GaussianBasis.for_grid(3, 4), (2, 3, K)
+    root = draw(*n, 2, 2, seed=1)
+    parts = [draw(*n, 2).sigmoid(), 0.02 * root @ root.mT + 0.02 * torch.eye(2), draw(*n, seed=2).softmax(-1)]
+
+    def value(mean: torch.Tensor, matrix: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return Mixture(FAMILIES[family](mean, matrix), weights).expect(basis)
+
+    results = []
+    for run in (torch.compile(value, fullgraph=True), value):
+        leaves = [part.to(torch.float64).requires_grad_() for part in parts]
+        r = run(*leaves)
+        results.append((r.detach(), *torch.autograd.grad(r.square().sum(), leaves)))
+    torch.testing.assert_close(*results, rtol=1e-7, atol=1e-8)
+
+
 def run_cold(*calls: str) -> None:
     """Compile in a process where nothing has run, so that no memo is filled."""
-    body = "; ".join(["import torch", f"from {__name__} import check_compiled", *calls])
+    body = "; ".join(["import torch", f"from {__name__} import check_compiled, check_expectation", *calls])
     settings = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     run = subprocess.run([sys.executable, "-c", body], cwd=ROOT, env=os.environ | settings, stderr=subprocess.PIPE)
     assert run.returncode == 0, run.stderr.decode()
@@ -75,6 +101,19 @@ def test_grids_that_differ_compile_in_several_graphs(name):
 @slow
 def test_training_of_multimodal_compiles_in_several_graphs():
     run_cold("check_compiled('multimodal', (3, 4), training=True, fullgraph=False)")
+
+
+@slow
+@pytest.mark.parametrize("family", ["gaussian", "truncated-paraboloid"])
+def test_gradients_of_expectations_compile_over_several_batch_axes(family):
+    """One component: there inductor vectorised the gradient of a Gaussian's expectation wrongly."""
+    run_cold(f"check_expectation({family!r}, 1)", f"check_expectation({family!r}, 2)")
+
+
+@slow
+@pytest.mark.parametrize("name", ["tvmax", "continuous-softmax", "continuous-sparsemax", "k-mca", "multimodal-sparse"])
+def test_training_compiles_cold(name):
+    run_cold(f"check_compiled({name!r}, (3, 4), training=True)")
 
 
 @tracer
