@@ -4,8 +4,8 @@
 
 In turns, each time with a new server and a new browser: seconds from the command to the first response of the server,
 and the processor time that it took, which is what a quiet machine needs, since the start is not parallel; from opening
-the address in a fresh browser to the finished example, three maps under its answer; from clicking another example to its
-answer and maps on the page; the median of further clicks. The clock stops when the page has changed. Needs
+the address in a fresh browser to the finished example, three maps under its answer; from clicking another example to
+its answer and maps on the page; the median of further clicks. The clock stops when the page has changed. Needs
 `make browsers`.
 """
 

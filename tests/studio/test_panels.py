@@ -12,9 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from foveate.attention import MECHANISMS
+from foveate.attention import MECHANISMS, Attended
+from foveate.ops import Gaussian
+from foveate.ops.mixture import Mixture
+from foveate.plot.heat import select_example
 from foveate.studio.attention_maps import attend
-from foveate.studio.panels import draw_panels
+from foveate.studio.panels import draw_ellipses, draw_panels
 
 SCORES = torch.zeros(16)
 SCORES[5] = 3.0
@@ -83,3 +86,11 @@ def test_lines_are_edges_of_cells_or_ellipses():
 def test_titles_are_escaped():
     seen = attend(SCORES, (4, 4), ["softmax"], {})["softmax"]
     assert "<b>" not in draw_panels(None, {"<b>": seen})
+
+
+@pytest.mark.parametrize(("light", "drawn"), [(0.3, 4), (0.001, 2)])
+def test_components_without_weight_have_no_ellipses(light, drawn):
+    several = Gaussian(torch.tensor([[[0.3, 0.3], [0.7, 0.7]]]), 0.01 * torch.eye(2).expand(1, 2, 2, 2))
+    density = Mixture(several, torch.tensor([[1 - light, light]]))
+    one = select_example("panels", Attended(torch.zeros(1, 1), torch.full((1, 4), 0.25), density, (2, 2)))
+    assert draw_ellipses(one.density).count("<ellipse") == drawn  # around 50 and 95 % of each
