@@ -84,7 +84,8 @@ img { display: block; max-width: 100%; height: auto; background: #fff; border: 1
 code { font: .92em ui-monospace, "DejaVu Sans Mono", Consolas, monospace; }
 pre { margin: .2rem 0 .9rem; padding: .6rem .8rem; background: var(--card); border-radius: 6px; overflow-x: auto; }
 summary { cursor: pointer; font-weight: 600; margin: 1.2rem 0 .5rem; }
-@media print { body { max-width: none; } details:not([open]) { display: none; } }
+@media (scripting: none) { .sorts { display: none; } }
+@media print { .sorts { display: none; } body { max-width: none; } details:not([open]) { display: none; } }
 """
 
 

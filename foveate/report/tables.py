@@ -12,9 +12,9 @@ from foveate.report.page import html_cell, html_table, html_text
 from foveate.report.runs import ReportRun
 from foveate.report.short_table import headlines
 
+NOTE_SORT = "Click the head of a column to sort by it."
 NOTE_BASELINES = (
-    "Click a column to sort. The best value of a column is bold. Grey rows are baselines: attention that does not "
-    "depend on the input."
+    "The best value of a column is bold. Grey rows are baselines: attention that does not depend on the input."
 )
 
 
@@ -29,6 +29,7 @@ def html_results(runs: Sequence[ReportRun]) -> Iterator[str]:
     yield html_text("h2", "Results")
     yield html_text("p", compared.sentence(), "takeaway") if compared.differences else ""
     yield _table_of_runs(runs, first, baselines)
+    yield html_text("p", NOTE_SORT, "soft sorts")
     yield html_text("p", NOTE_BASELINES, "soft") if baselines else ""
     if compared.differences:
         yield _folded(f"All comparisons ({len(compared.differences)})", html_comparisons(compared))
