@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from operator import index
 from typing import Any
 
@@ -20,7 +22,8 @@ from foveate.attention.attended import (
     without_padding,
 )
 from foveate.attention.discrete import DiscreteAttention
-from foveate.attention.fits import Fit
+from foveate.attention.fits import Fit, MatchBetaGaussian
+from foveate.attention.learnable import learned_options, register_option
 from foveate.checks import is_tracing
 from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.density import Density
@@ -42,6 +45,9 @@ class ContinuousAttention(nn.Module):
         ridge: penalty of the ridge regression of the values on the basis.
         padding: whether the regression sees zeros around the image; the thesis pads, paper 000 does not.
         temperature: divides the scores; a number, a tensor that broadcasts to the scores, or a module that makes one.
+        learnable: makes the temperature, and the alpha of a fit that has one, parameters that training changes: True
+            for both, or their names.
+        heads: one learnable temperature per head instead of one for all, for scores (B, M, Q, N); needs `learnable`.
 
     In one dimension (text, audio) the grid is (N,), or absent.
 
@@ -67,10 +73,17 @@ class ContinuousAttention(nn.Module):
         ridge: float = 0.01,
         padding: bool = False,
         temperature: float | Tensor | nn.Module = 1.0,
+        learnable: bool | Sequence[str] = False,
+        heads: int | None = None,
     ) -> None:
         super().__init__()
         self.fit, self.basis, self.ridge, self.padding = fit, basis, ridge, padding
-        self.transform = DiscreteAttention(transform, temperature=temperature)
+        own = {"alpha": fit.alpha} if isinstance(fit, MatchBetaGaussian) else {}
+        learned = learned_options("continuous attention", learnable, heads, {"temperature": temperature}, own)
+        self.transform = DiscreteAttention(transform, temperature=learned.get("temperature", temperature))
+        self._learned = {k: v for k, v in (own | learned).items() if k in own and isinstance(v, Tensor | nn.Module)}
+        for name, value in self._learned.items():
+            register_option(self, name, value)
 
     def forward(
         self, scores: Tensor, values: Tensor, grid: AnyGrid | None = None, mask: Tensor | None = None
@@ -106,7 +119,8 @@ class ContinuousAttention(nn.Module):
 
     def _attend(self, weights: Tensor, values: Tensor, grid: Grid, mask: Tensor | None) -> tuple[Tensor, Density]:
         """Context and density of weights (B, ..., N), with a mask (B, N)."""
-        density = self.fit(weights, _positions(weights, grid), mask_beside(weights, mask), training=self.training)
+        fit = self._current_fit()
+        density = fit(weights, _positions(weights, grid), mask_beside(weights, mask), training=self.training)
         if weights.numel() == 0:  # no example, query or location: an empty sum, which backward goes through too
             return weighted_sum(weights, values), density
         context = self._read(density, values, grid, mask)
@@ -143,7 +157,7 @@ class ContinuousAttention(nn.Module):
         n = math.prod(sizes)
         mask = None if mask is None else mask[:, :n]
         basis = GaussianBasis.for_grid(*sizes) if self.basis is None else self.basis
-        expectations = density.expect(basis).to(values.dtype)
+        expectations = self._current_fit().expect(density, basis).to(values.dtype)
         B, (J, D) = values.shape[0], (len(basis), values.shape[-1])
         r = expectations.reshape(B, -1, J)
         Q = r.shape[1]
@@ -154,6 +168,13 @@ class ContinuousAttention(nn.Module):
             return weighted_sum(weights, _present(values[..., :n, :], mask))
         context = r @ ridge_coefficients(values[:, :n], basis, sizes, self.ridge, self.padding, mask)
         return context.reshape(*expectations.shape[:-1], D)
+
+    def _current_fit(self) -> Fit:
+        """The fit with the parameters as they are now."""
+        if not self._learned:
+            return self.fit
+        now: dict[str, Any] = {name: getattr(self, name) for name in self._learned}
+        return replace(self.fit, **{name: part() if callable(part) else part for name, part in now.items()})
 
     def extra_repr(self) -> str:
         """Every option, for print."""

@@ -26,7 +26,7 @@ from foveate.attention.attended import (
     to_canvas,
     without_padding,
 )
-from foveate.attention.learnable import learned_options
+from foveate.attention.learnable import learned_options, register_option
 from foveate.checks import as_number, beside_rows, check_number
 from foveate.errors import ShapeError, UnknownName
 from foveate.ops import TRANSFORMS, Transform, fenchel_young_loss, sparsemax
@@ -46,7 +46,7 @@ class DiscreteAttention(nn.Module):
         transform: a name in TRANSFORMS.
         temperature: divides the scores; a number, or a tensor that broadcasts to them with size 1 for the locations.
         learnable: makes the numbers among the options parameters that training changes: True for all, or their names.
-        heads: one learnable number per head instead of one for all, for scores (B, M, Q, N).
+        heads: one learnable number per head instead of one for all, for scores (B, M, Q, N); needs `learnable`.
         options: of the transform: `alpha`, `smoothness`, `edges`. Numbers, tensors or parameters that broadcast to the
             scores with size 1 for the locations, or modules that make them. alpha is learned in (1, 2], smoothness and
             temperature above zero. Without edges, a transform of a graph uses the neighbours on the grid, or a chain.
@@ -73,12 +73,11 @@ class DiscreteAttention(nn.Module):
         for option in options:
             if option not in known:
                 raise UnknownName(f"option of {transform}", option, known or {"none"})
-        if learnable:
-            options |= learned_options(transform, learnable, heads, known | options)
+        options |= learned_options(transform, learnable, heads, known | options)
         self.options = {name: options.get(name, default) for name, default in known.items()}
         self._learned = [name for name, value in options.items() if isinstance(value, Tensor | nn.Module)]
         for name in self._learned:
-            _register(self, name, options[name])
+            register_option(self, name, options[name])
 
     def forward(
         self, scores: Tensor, values: Tensor, grid: AnyGrid | None = None, mask: Tensor | None = None
@@ -274,16 +273,6 @@ def _short(value: Any) -> str:
         kind = "parameter" if isinstance(value, nn.Parameter) else "tensor"
         return f"{kind}{list(value.shape)}" if value.ndim else f"{kind} {value.item():.4g}"
     return type(value).__name__ if isinstance(value, nn.Module) else repr(value)
-
-
-def _register(module: nn.Module, name: str, value: Tensor | nn.Module) -> None:
-    """A parameter that trains with the module, a constant that moves with it, or a part that makes the value."""
-    if isinstance(value, nn.Module):
-        module.add_module(name, value)
-    elif isinstance(value, nn.Parameter):
-        module.register_parameter(name, value)
-    else:
-        module.register_buffer(name, value)
 
 
 def _rows_and_columns(grid: Grid | None, N: int) -> tuple[int, int]:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from foveate.errors import ShapeError
+from foveate.ops.alpha_gradient import alpha_change
+from foveate.ops.basis import Basis
 from foveate.ops.beta_gaussian import BetaGaussian
 from foveate.ops.density import Density
 from foveate.ops.gaussian import Gaussian
@@ -29,6 +32,10 @@ class Fit(ABC):
     @abstractmethod
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
         """The density for weights (B, ..., N) at positions (N, d) or (B, ..., N, d)."""
+
+    def expect(self, density: Density, basis: Basis) -> Tensor:
+        """Expectation of every basis function under a density of this fit, (B, ..., J)."""
+        return density.expect(basis)
 
 
 @dataclass(frozen=True)
@@ -52,15 +59,33 @@ class MatchBetaGaussian(Fit):
     """The beta-Gaussian with the mean and covariance of the weights.
 
     Attributes:
-        alpha: 1 < alpha <= 2, from the Gaussian to the truncated paraboloid.
+        alpha: 1 < alpha <= 2, from the Gaussian to the truncated paraboloid. A scalar tensor or parameter gets the
+            exact gradient of the context; the density and its map are constants in it.
         floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
     """
 
-    alpha: float = 1.5
+    alpha: float | Tensor = 1.5
     floor: Floor = "cell"
 
+    def __post_init__(self) -> None:
+        if isinstance(self.alpha, Tensor) and self.alpha.numel() != 1:
+            raise ShapeError(
+                f"continuous-entmax: expected alpha as a number or a tensor of one, got {tuple(self.alpha.shape)}; one "
+                "alpha serves all heads"
+            )
+
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
-        return BetaGaussian.from_weights(weights, positions, mask, self.floor, alpha=self.alpha)
+        return BetaGaussian.from_weights(weights, positions, mask, self.floor, alpha=_number(self.alpha))
+
+    def expect(self, density: Density, basis: Basis) -> Tensor:
+        expected = density.expect(basis)
+        if not isinstance(self.alpha, Tensor) or not self.alpha.requires_grad or not torch.is_grad_enabled():
+            return expected
+        return expected + alpha_change(density.mean, density.covariance, self.alpha.reshape(()), basis)
+
+
+def _number(alpha: float | Tensor) -> float:
+    return float(alpha.detach()) if isinstance(alpha, Tensor) else alpha
 
 
 @dataclass(frozen=True)

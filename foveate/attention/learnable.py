@@ -57,17 +57,45 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
 
 
 def learned_options(
-    transform: str, learnable: bool | Sequence[str], heads: int | None, options: Mapping[str, Any]
+    where: str,
+    learnable: bool | Sequence[str],
+    heads: int | None,
+    options: Mapping[str, Any],
+    for_all: Mapping[str, Any] | None = None,
 ) -> dict[str, nn.Module]:
-    """The parameters of the options that are learnable, begun at their numbers; see `DiscreteAttention`."""
-    can = [name for name in options if name in BOUNDS]
+    """The parameters of the options that are learnable, begun at their numbers; see `DiscreteAttention`.
+
+    Args:
+        where: the mechanism, for errors.
+        learnable: True for all, or the names of options.
+        heads: one number per head; None for one.
+        options: values by name.
+        for_all: more of them, with one number for all heads.
+    """
+    if heads is not None and not learnable:
+        raise ValueError(
+            f"{where}: expected learnable beside heads={heads}, got learnable={learnable!r}; pass learnable=True, or "
+            "an option as a tensor with one number per head"
+        )
+    every = {**options, **(for_all or {})}
+    can = [name for name in every if name in BOUNDS]
     wanted = can if learnable is True else [] if learnable is False else list(learnable)
     for name in wanted:
         if name not in can:
-            raise UnknownName(f"learnable option of {transform}", name, can)
-    shape = () if heads is None else (heads, 1, 1)
-    numbers = {name: options[name] for name in wanted if isinstance(options[name], int | float)}
-    return {name: Learnable(float(number), *BOUNDS[name], shape) for name, number in numbers.items()}
+            raise UnknownName(f"learnable option of {where}", name, can)
+    shapes = {name: () if heads is None or name not in options else (heads, 1, 1) for name in wanted}
+    numbers = {name: every[name] for name in wanted if isinstance(every[name], int | float)}
+    return {name: Learnable(float(number), *BOUNDS[name], shapes[name]) for name, number in numbers.items()}
+
+
+def register_option(module: nn.Module, name: str, value: Tensor | nn.Module) -> None:
+    """A parameter that trains with the module, a constant that moves with it, or a part that makes the value."""
+    if isinstance(value, nn.Module):
+        module.add_module(name, value)
+    elif isinstance(value, nn.Parameter):
+        module.register_parameter(name, value)
+    else:
+        module.register_buffer(name, value)
 
 
 class Entmax(nn.Module):

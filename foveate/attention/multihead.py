@@ -40,7 +40,7 @@ class MultiheadAttention(nn.Module):
     Args:
         dim: D, features of the queries and of the result.
         heads: M, a divisor of D.
-        transform: a name in MECHANISMS; `options` are its options.
+        transform: a name in MECHANISMS; `options` are its options. Those that are learnable have one number per head.
         dropout: fraction of the weights that are dropped in training; discrete mechanisms only.
         bias: whether the projections have biases.
         kdim, vdim: features of the keys and of the values; D when None.
@@ -80,6 +80,8 @@ class MultiheadAttention(nn.Module):
         self.heads, self.batch_first = heads, batch_first
         from foveate.attention import MECHANISMS  # which imports this module
 
+        if options.get("learnable"):
+            options["heads"] = heads
         self.transform = lookup("mechanism", transform, MECHANISMS).build(**options)
         if dropout and not isinstance(self.transform, DiscreteAttention):
             raise ValueError(

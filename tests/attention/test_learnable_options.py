@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
 
 from foveate import MECHANISMS, Entmax, MultiheadAttention, entmax, mechanism, scaled_dot_product_attention
 from foveate.attention import Learnable
-from foveate.errors import UnknownName
+from foveate.errors import ShapeError, UnknownName
 from tests.cases import draw
 
 
@@ -57,6 +58,57 @@ def test_one_option_alone_and_unknown_ones():
         mechanism("tvmax", learnable=["alpha"])
 
 
+@pytest.mark.parametrize("name", list(MECHANISMS))
+def test_heads_need_something_learnable(name):
+    with pytest.raises(
+        ValueError, match=r"expected learnable beside heads=4, got learnable=False; pass learnable=True"
+    ):
+        mechanism(name, heads=4)
+
+
+@pytest.mark.parametrize("name", [name for name, row in MECHANISMS.items() if row.continuous])
+def test_continuous_mechanisms_learn_their_temperature_per_head(name):
+    attend = mechanism(name, learnable=["temperature"], heads=3)
+    assert {k: tuple(v.shape) for k, v in attend.state_dict().items()} == {"transform.temperature.raw": (3, 1, 1)}
+    attend(torch.randn(2, 3, 2, 12), torch.randn(2, 12, 5), grid=(3, 4)).context.square().sum().backward()
+    assert all((p.grad != 0).all() for p in attend.parameters())
+
+
+def test_the_alpha_of_continuous_entmax_learns():
+    attend = mechanism("continuous-entmax", learnable=True, alpha=1.3).double()
+    assert set(attend.state_dict()) == {"transform.temperature.raw", "alpha.raw"}
+    scores, values = draw(2, 3, 12), draw(2, 12, 5, seed=1)
+    out = attend(scores, values, grid=(3, 4))
+    same = mechanism("continuous-entmax", alpha=1.3)(scores, values, grid=(3, 4))
+    torch.testing.assert_close(out.context, same.context)
+    assert out.density.alpha == pytest.approx(1.3)
+    out.context.square().sum().backward()
+    assert attend.alpha.raw.grad.abs() > 0
+    with torch.no_grad():
+        attend.alpha.raw.fill_(5.0)
+    assert attend(scores, values, grid=(3, 4)).density.alpha > 1.9
+
+
+@pytest.mark.parametrize("grid", [(3, 4), (12,)])
+def test_the_gradient_in_alpha_of_continuous_entmax_is_exact(grid):
+    scores, values = draw(2, 12).requires_grad_(), draw(2, 12, 3, seed=1)
+    alpha = torch.tensor(1.4, dtype=torch.float64, requires_grad=True)
+
+    def read(scores, alpha):
+        return mechanism("continuous-entmax", alpha=alpha)(scores, values, grid=grid).context
+
+    assert gradcheck(read, (scores, alpha))
+    assert gradgradcheck(read, (scores, alpha))
+
+
+def test_one_alpha_serves_all_heads():
+    assert mechanism("continuous-entmax", alpha=nn.Parameter(torch.tensor([1.5])))(
+        draw(1, 4), draw(1, 4, 2), grid=(2, 2)
+    ).context.requires_grad
+    with pytest.raises(ShapeError, match=r"expected alpha as a number or a tensor of one, got \(2, 1, 1\)"):
+        mechanism("continuous-entmax", alpha=torch.full((2, 1, 1), 1.5))
+
+
 def test_entmax_as_a_module():
     scores = draw(2, 4, 3, 5)
     torch.testing.assert_close(Entmax(1.3)(scores), entmax(scores, 1.3))
@@ -78,4 +130,4 @@ def test_in_multihead_and_scaled_dot_product_attention():
     assert alpha.grad.shape == (2, 1, 1)
     multi = MultiheadAttention(8, 2, transform="tvmax", learnable=True)
     multi(torch.randn(1, 6, 8), torch.randn(1, 6, 8), grid=(2, 3)).context.sum().backward()
-    assert multi.transform.smoothness.raw.grad is not None
+    assert multi.transform.smoothness.raw.grad.shape == (2, 1, 1)
