@@ -11,15 +11,11 @@ import argparse
 import math
 from pathlib import Path
 
-import matplotlib
 import torch
 
 import foveate as fv
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-GRID, FINE = (14, 14), (70, 70)
+GRID = (14, 14)
 
 
 def score_map() -> torch.Tensor:
@@ -31,42 +27,25 @@ def score_map() -> torch.Tensor:
     return 0.35 * scores
 
 
-def attend(name: str, scores: torch.Tensor) -> tuple[torch.Tensor, float]:
-    """The attention map (H, W) of a mechanism, and the fraction of the image with exactly zero attention.
+def attend(name: str, scores: torch.Tensor) -> fv.Attended:
+    """The attention of a mechanism; densities are fitted to sparsemax weights."""
+    options = {"transform": "sparsemax"} if fv.MECHANISMS[name].continuous else {}
+    return fv.mechanism(name, **options).eval()(scores[None], torch.zeros(1, scores.numel(), 1), grid=GRID)
 
-    Densities are fitted to sparsemax weights and drawn on a finer grid.
-    """
-    continuous = fv.MECHANISMS[name].continuous
-    module = fv.mechanism(name, **({"transform": "sparsemax"} if continuous else {})).eval()
-    attended = module(scores[None], torch.zeros(1, scores.numel(), 1), grid=GRID)
+
+def zero_area(attended: fv.Attended) -> float:
+    """The fraction of the image with exactly zero attention."""
     if attended.density is None:
-        return attended.map()[0], float((attended.weights == 0).float().mean())
-    return attended.map(*FINE)[0], 1 - float(attended.density.support_area())
+        return float((attended.weights == 0).float().mean())
+    return 1 - float(attended.density.support_area())
 
 
-def draw(scores: torch.Tensor, maps: dict[str, tuple[torch.Tensor, float]], path: Path) -> None:
+def draw(scores: torch.Tensor, maps: dict[str, fv.Attended], path: Path) -> None:
     """Draw the scores and all maps side by side."""
-    columns = 5
-    rows = -(-(len(maps) + 1) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(2.3 * columns, 2.6 * rows), layout="constrained")
-    for axis in axes.flat:
-        axis.set_axis_off()
-    axes.flat[0].imshow(scores.reshape(GRID), cmap="Greys")
-    axes.flat[0].set_title("scores", fontsize=11)
-    colours = plt.get_cmap("viridis").with_extremes(bad="white")
-    for axis, (name, (weights, zero_area)) in zip(list(axes.flat)[1:], maps.items(), strict=False):
-        shown = torch.where(
-            (weights > 0) | (zero_area == 0), weights, torch.nan
-        )  # white where attention is exactly zero
-        axis.imshow(shown, cmap=colours, vmin=0)
-        axis.set_title(f"{name}\nzero on {zero_area:.0%}", fontsize=9)
-        for side in ("top", "right", "bottom", "left"):
-            axis.spines[side].set_visible(True)
-        axis.set_axis_on()
-        axis.set_xticks([])
-        axis.set_yticks([])
+    light = (scores.max() - scores) / (scores.max() - scores.min())  # dark where the score is high
+    figure = fv.plot.compare(light.reshape(GRID).numpy(), maps, columns=5)
+    figure.axes[0].set_title("scores", fontsize=9, pad=4)
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def main() -> None:
@@ -77,10 +56,9 @@ def main() -> None:
     scores = score_map()
     maps = {name: attend(name, scores) for name in fv.MECHANISMS}
     print(f"{'mechanism':20} {'zero area':>9} {'bits':>6}   description")
-    for name, (weights, zero_area) in maps.items():
-        cells = fv.ops.resample_map(weights, *GRID)
-        bits = float(torch.special.entr(cells).sum()) / math.log(2)
-        print(f"{name:20} {zero_area:>9.0%} {bits:>6.2f}   {fv.MECHANISMS[name].summary}")
+    for name, attended in maps.items():
+        bits = float(torch.special.entr(attended.map()).sum()) / math.log(2)
+        print(f"{name:20} {zero_area(attended):>9.0%} {bits:>6.2f}   {fv.MECHANISMS[name].summary}")
     path = options.out / "mechanisms.png"
     draw(scores, maps, path)
     print(f"image: {path}")

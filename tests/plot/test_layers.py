@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,3 +85,13 @@ def test_images_that_cannot_be_drawn() -> None:
         read_image("show", torch.zeros(3, 8, 8))
     with pytest.raises(ValueError, match="show: expected uint8 or floats from 0 to 1, got floats from -2 to 1; undo"):
         read_image("show", np.array([[-2.0, 1.0]]))
+
+
+def test_one_colour_map_everywhere() -> None:
+    """Attention has the same colours in the library, the documentation and the examples."""
+    root = Path(__file__).parents[2]
+    sources = [path for place in ("foveate", "docs", "examples") for path in (root / place).rglob("*.py")]
+    assert sources
+    for path in sources:
+        others = re.findall(r"cmap=(?!heat_colours\(\))[^,)\n]*|get_cmap\([^)]*\)", path.read_text(encoding="utf-8"))
+        assert others == [], path
