@@ -62,6 +62,12 @@ COMMANDS: dict[str, Command] = {
         "train a model by a recipe",
         takes_fields=True,
     ),
+    "tune": Command(
+        "foveate.cli.tune:tune",
+        "RECIPE field=log:1e-4..1e-2 ... [--trials N] [--storage URL]",
+        "search for the best fields of a recipe",
+        takes_fields=True,
+    ),
     "check": Command(
         "foveate.cli.check:check", "DIR [--plot PNG]", "check your own images and annotations before training on them"
     ),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 LOG_STEPS = 20
 NAMED = 8
+OnEvaluation: TypeAlias = Callable[[Evaluation, float], None]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -79,6 +80,7 @@ def fit(
     start: Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    on_evaluation: OnEvaluation | None = None,
 ) -> History:
     """Train a task's model and keep the run in a directory.
 
@@ -94,6 +96,8 @@ def fit(
         start: directory of a run whose weights training starts from; None starts from the task's own.
         resume: continue from the last checkpoint in `directory`, or begin if there is none.
         progress: show a progress bar and the results of evaluations.
+        on_evaluation: called on every process after each evaluation, with it and the value of the objective; raises an
+            error to end the training.
 
     Returns:
         the evaluations on the split "val".
@@ -110,6 +114,7 @@ def fit(
             note_environment(directory, training.seed, accelerator.num_processes, str(accelerator.device), prints)
         accelerator.wait_for_everyone()
         trainer = _Trainer(task, training, accelerator, model, before, train, val, directory)
+        trainer.on_evaluation = on_evaluation
         if resume:
             trainer.restore()
         stop = stack.enter_context(handle_signals())
@@ -188,6 +193,7 @@ class _Trainer:
         self.saved_at = time.monotonic()
         self.history = History(task.objective)
         self.log: RunLog | None = None
+        self.on_evaluation: OnEvaluation | None = None
         self.tally = _Tally()
 
     @property
@@ -225,6 +231,9 @@ class _Trainer:
             if self._evaluation_due():
                 with self.tally.paused():
                     self._evaluate()
+                    if self.on_evaluation is not None:
+                        last = self.history.evaluations[-1]
+                        self.on_evaluation(last, last.metrics[self.task.objective])
             if self.step >= self.total or self._is_patience_over():
                 return self.history
             done = self._take_step(stop)

@@ -20,6 +20,7 @@ from foveate.train.records import CONFIG, SOURCE, VOCABULARY, History, check_sam
 from foveate.train.weights import ADVICE, WEIGHTS
 
 if TYPE_CHECKING:
+    from foveate.train.loop import OnEvaluation
     from foveate.train.records import History
 
 # 1: flat settings with the field names of version 0.1; 2: groups of settings.
@@ -157,7 +158,13 @@ def read_run(run: str | Path, changes: Iterable[str] = ()) -> tuple[Recipe, AnyT
 
 
 def train_recipe(
-    recipe: Recipe, out: Path, *, root: DataRoot = None, resume: bool = False, progress: bool = True
+    recipe: Recipe,
+    out: Path,
+    *,
+    root: DataRoot = None,
+    resume: bool = False,
+    progress: bool = True,
+    on_evaluation: OnEvaluation | None = None,
 ) -> History:
     """Train a recipe and write the run to the directory `out`; see `fit`.
 
@@ -172,7 +179,17 @@ def train_recipe(
     if start is not None:
         task = task.grown_from(kind.from_vocabulary(recipe.settings, read_vocabulary(start)))
     config = _config(recipe, out, resume=resume)
-    return fit(task, recipe.training, out, config=config, root=root, start=start, resume=resume, progress=progress)
+    return fit(
+        task,
+        recipe.training,
+        out,
+        config=config,
+        root=root,
+        start=start,
+        resume=resume,
+        progress=progress,
+        on_evaluation=on_evaluation,
+    )
 
 
 def _config(recipe: Recipe, out: Path, *, resume: bool) -> dict[str, Any]:
