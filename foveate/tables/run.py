@@ -19,14 +19,18 @@ from foveate.errors import DataError, UnknownName
 from foveate.io import read_json, write_json
 from foveate.tables.cost import recipe_of
 from foveate.tables.table import Column, FeatureFile, PaperRow, PaperRun, Table
+from foveate.tasks import TASKS
 from foveate.train.evaluation import collect, evaluate_together
 from foveate.train.override import override
 from foveate.train.prediction import predict
 from foveate.train.processes import make_accelerator
 from foveate.train.recipe import Recipe, read_run, train_recipe
+from foveate.train.records import History
+from foveate.train.weights import WEIGHTS
 
 CHOICE = "multiple choice"
 SOURCE = "foveate reproduce writes it"
+POLL = 0.5  # seconds between two looks for a file
 
 
 @dataclass(frozen=True)
@@ -101,12 +105,17 @@ def make_stores(session: Session, encoder: str | None = None) -> None:
         session: of a table with features.
         encoder: instead of the encoders of the table, for tiny files.
     """
-    assert session.root is not None  # tables with features have data
-    if make_accelerator().is_main_process:
-        for feature in session.table.features:
-            if not (session.root / feature.store).is_file():
-                _make_store(session.root, feature, encoder)
-    make_accelerator().wait_for_everyone()
+    root, accelerator = session.root, make_accelerator()
+    assert root is not None  # tables with features have data
+    missing = [feature for feature in session.table.features if not (root / feature.store).is_file()]
+    accelerator.wait_for_everyone()  # all processes have the same list
+    for feature in missing:
+        # Under torchrun every process encodes its part of the images; an import is the work of one.
+        if feature.is_encoder or accelerator.is_main_process:
+            _make_store(root, feature, encoder)
+        while not (root / feature.store).is_file():  # an import may take longer than a collective call may wait
+            time.sleep(POLL)
+    accelerator.wait_for_everyone()
 
 
 def _make_store(root: Path, feature: FeatureFile, encoder: str | None) -> None:
@@ -123,9 +132,21 @@ def _make_store(root: Path, feature: FeatureFile, encoder: str | None) -> None:
 
 
 def train_all(session: Session) -> None:
-    """Train or resume the runs of the rows; finished ones are skipped."""
-    for run, seed, directory in session.trainings():
-        train_recipe(session.recipe(run, seed), directory, root=session.root, resume=True, progress=session.progress)
+    """Train or resume the runs of the rows; finished ones are skipped, whatever number of processes trained them."""
+    planned = [(session.recipe(run, seed), directory) for run, seed, directory in session.trainings()]
+    remaining = [(recipe, directory) for recipe, directory in planned if not _is_finished(recipe, directory)]
+    make_accelerator().wait_for_everyone()  # all processes have the same list
+    for recipe, directory in remaining:
+        train_recipe(recipe, directory, root=session.root, resume=True, progress=session.progress)
+
+
+def _is_finished(recipe: Recipe, directory: Path) -> bool:
+    """True if the directory holds this very training with its last evaluation."""
+    if not (directory / WEIGHTS).is_file():
+        return False
+    evaluations = History.load(directory, TASKS[recipe.task].objective).evaluations
+    ended = bool(evaluations) and evaluations[-1].epoch >= recipe.training.epochs
+    return ended and read_run(directory)[0] == recipe
 
 
 def evaluate_all(session: Session) -> dict[str, list[dict[str, float]]]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from foveate.cli import main
+from foveate.data import FeatureStore
 from foveate.rating import RatingStore, Study
 from foveate.rating.rating_store import questions
 from foveate.tables import TABLES
@@ -137,3 +141,33 @@ def test_every_table_runs_to_its_end(name: str, capsys: pytest.CaptureFixture[st
     out = capsys.readouterr().out
     assert all(row.name in out for row in TABLES[name].rows)
     assert Path(f"out/{name}/report.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "row"), [("003-figures", "TVmax"), ("002-table-1", "SCAN")])
+def test_torchrun_trains_evaluates_and_encodes_with_two_processes(
+    name: str, row: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every image is encoded, and one process finds the numbers of two."""
+    if name.startswith("003"):
+        pytest.importorskip("transformers")
+    monkeypatch.setenv("PATH", "")  # without Java
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "foveate"]
+    arguments = ["reproduce", name, "--only", row, "--tiny", "--out", "out"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("report:") == 1
+    encoded = [feature for feature in TABLES[name].features if feature.is_encoder]
+    for feature in encoded:
+        images = list(Path("out/data", feature.made_from.name).rglob("*.jpg"))
+        assert images
+        assert len(FeatureStore(Path("out/data", feature.store)).ids) == len(images)
+    path = Path("out", name, f"{row}-0.json")
+    two = json.loads(path.read_text())
+    path.unlink()
+    reproduce(name, "--only", row)
+    one = json.loads(path.read_text())
+    timed = "test: seconds"
+    assert one.pop(timed) > 0 < two.pop(timed)
+    assert one == pytest.approx(two, abs=1e-6)
