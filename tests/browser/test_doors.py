@@ -58,6 +58,7 @@ def send(address: str, path: str, body: bytes = b"{}", **headers: str) -> http.c
 
 
 JOIN = "/gradio_api/queue/join"
+SERIOUS = ("serious", "critical")
 
 
 def test_nothing_can_be_uploaded(address):
@@ -186,6 +187,56 @@ def test_a_report_opens_by_itself(browser, tmp_path):
     assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     page.close()
     assert wrong == []
+
+
+@pytest.fixture
+def report(tmp_path):
+    """A report of three runs with a baseline, and one example."""
+    numbers = {"a": (0.5, 0.30), "b": (0.9, 0.25), "c": (0.7, 0.20)}
+    runs = [
+        ReportRun(name, ("scenes-vqa",), metrics=({"accuracy": accuracy, "js": js, "js of uniform": 0.8},))
+        for name, (accuracy, js) in numbers.items()
+    ]
+    return write_report(tmp_path, "Three runs", runs, examples=1)
+
+
+def rows(page) -> list[str]:
+    return page.locator("table >> nth=0 >> tbody td:first-child").all_inner_texts()
+
+
+def test_tables_of_a_report_sort_by_mouse_and_key(browser, report):
+    page = browser.new_page()
+    page.goto(report.as_uri())
+    assert rows(page) == ["a", "b", "c", "uniform"]
+    head = page.locator("table >> nth=0 >> thead th").get_by_text("right answers")
+    head.click()
+    assert rows(page) == ["b", "c", "a", "uniform"]  # what has no value comes last
+    head.click()
+    assert rows(page) == ["a", "c", "b", "uniform"]
+    page.locator("table >> nth=0 >> thead th").get_by_text("distance from the true region").focus()
+    page.keyboard.press("Enter")
+    assert rows(page) == ["uniform", "a", "b", "c"]
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_report_fits_any_width(browser, report, axe, width, scheme):
+    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme, bypass_csp=True)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for text in ("uniform", "0.80"):  # the baseline and its value, without scrolling sideways
+        box = page.locator("table >> nth=0").get_by_text(text, exact=True).bounding_box()
+        assert 0 <= box["x"] < box["x"] + box["width"] <= width
+    for title in page.locator(".sheet figcaption").all():
+        assert title.evaluate("e => parseFloat(getComputedStyle(e).fontSize)") >= 13  # pixels
+        assert title.bounding_box()["width"] <= width
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    serious = [f"{one['id']}: {one['nodes'][0]['html'][:150]}" for one in found if one["impact"] in SERIOUS]
+    context.close()
+    assert serious == []
 
 
 def test_a_studio_leaves_nothing_behind(runs, tmp_path):

@@ -85,7 +85,7 @@ def test_numbers_can_be_those_of_another_split(make_run, tmp_path):
 
 def test_commands_come_first_and_name_the_best_run(runs, tmp_path):
     text = write_report(tmp_path, "t", runs, examples=0, commands=[("mine", "do --this")]).read_text(encoding="utf-8")
-    commands = re.findall(r"<pre><code>(.*?)</code></pre>", text)
+    commands = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", text)
     assert commands[0] == "do --this"
     assert any(c.startswith("foveate answer") and "tvmax-0" in c for c in commands)
 
