@@ -150,7 +150,9 @@ def data_uri(data: bytes, kind: str = "image/png") -> str:
 
 def html_commands(commands: Iterable[tuple[str, str]]) -> str:
     """Commands, each with its purpose."""
-    return "\n".join(f"{html_text('p', about)}<pre tabindex="0"><code>{escape(line)}</code></pre>" for about, line in commands)
+    return "\n".join(
+        f'{html_text("p", about)}<pre tabindex="0"><code>{escape(line)}</code></pre>' for about, line in commands
+    )
 
 
 def _class(kind: str) -> str:
