@@ -167,20 +167,21 @@ def compared(session: Session, found: Found) -> tuple[tuple[str, ...], list[tupl
 
 def _notes(session: Session) -> list[str]:
     """What to do about numbers that only the evaluation server can provide."""
+    kinds = [f"{split}{end}" for split in session.table.splits for end in ("", "-choice")]
     waiting = [
-        submission(session, row, seed, split)
+        submission(session, row, seed, kind)
         for row in session.rows
         for seed in range(session.seeds)
-        for split in session.table.splits
-        if submission(session, row, seed, split).is_file()
-        and not submission(session, row, seed, f"{split}-score").is_file()
+        for kind in kinds
+        if submission(session, row, seed, kind).is_file()
+        and not submission(session, row, seed, f"{kind}-score").is_file()
     ]
     notes = []
     if waiting:
         notes.append(
             f"{len(waiting)} result files for the evaluation server are in {waiting[0].parent}; write its numbers into "
-            f'{waiting[0].stem}-score.json as {{"overall": ..., "yes/no": ..., "number": ..., "other": ...}} and run '
-            "this command again"
+            f'{waiting[0].stem}-score.json as {{"overall": ..., "yes/no": ..., "number": ..., "other": ...}} (for '
+            'multiple choice {"overall": ...}) and run this command again'
         )
     return notes
 

@@ -10,6 +10,7 @@ KARPATHY = "Karpathy's caption_datasets.zip"
 SCAN_SITE = "data.zip of SCAN (github.com/kuanghuei/SCAN)"
 FLICKR_SITE = "Flickr30k images (shannon.cs.illinois.edu/DenotationGraph)"
 VQA_PLACES = ("", "Questions", "questions", "Annotations", "annotations")
+COCO_PLACES = ("", "images", "Images/mscoco", "coco-images")
 RESNET = "hf:microsoft/resnet-152"
 
 GLOVE = PublishedFile("glove.6B.300d.txt", "glove.6B.zip (nlp.stanford.edu/projects/glove)", ("", "glove"))
@@ -53,7 +54,7 @@ def coco_resnet(*splits: str) -> tuple[FeatureFile, ...]:
     return tuple(
         FeatureFile(
             f"resnet-152-448/{split}.h5",
-            PublishedFile(SUBSETS[split], f"{COCO_SITE} ({SUBSETS[split]}.zip)", ("", "images", "Images/mscoco")),
+            PublishedFile(SUBSETS[split], f"{COCO_SITE} ({SUBSETS[split]}.zip)", COCO_PLACES),
             RESNET,
             size=448,
         )

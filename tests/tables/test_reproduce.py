@@ -82,6 +82,19 @@ def test_a_table_of_questions(capsys: pytest.CaptureFixture[str]) -> None:
     assert "What differs from the paper" in Path("out/000-table-1/report.html").read_text()
 
 
+def test_multiple_choice_waits_for_the_server_too(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    reproduce("004-table-1", "--only", "DAN (ResNet)")
+    assert "4 result files for the evaluation server" in capsys.readouterr().out
+    for kind, score in (("test-dev", 0.5), ("test-dev-choice", 69.5)):
+        path = Path(f"out/004-table-1/server/DAN-ResNet--0-{kind}-score.json")
+        path.write_text(json.dumps({"overall": score}))
+    reproduce("004-table-1", "--only", "DAN (ResNet)")
+    out = capsys.readouterr().out
+    assert "2 result files for the evaluation server" in out
+    assert next(line for line in out.splitlines() if "test-dev MC" in line).split()[-2:] == ["69.5", "+0.4"]
+
+
 def test_a_table_of_matching_averages_two_runs(capsys: pytest.CaptureFixture[str]) -> None:
     reproduce("002-table-1", "--only", "SCAN", "--seeds", "2")
     out = capsys.readouterr().out

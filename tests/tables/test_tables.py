@@ -67,6 +67,13 @@ def test_a_store_replaces_what_it_is_made_from(tmp_path: Path) -> None:
     assert table.missing(tmp_path) == []
 
 
+def test_one_directory_of_images_serves_questions_and_captions(tmp_path: Path) -> None:
+    for subset in ("train2014", "val2014"):
+        (tmp_path / "coco-images" / subset).mkdir(parents=True)
+    names = {file.name for name in ("001-table-6.4", "003-figures") for file in TABLES[name].missing(tmp_path)}
+    assert names.isdisjoint({"train2014", "val2014", "coco-images"})
+
+
 def test_costs_count_every_training_once() -> None:
     first = cost_of(TABLES["000-table-1"].rows[0].runs[0])
     assert first.steps == 15 * 27_735  # 443 757 questions in batches of 16
