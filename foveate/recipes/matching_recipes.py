@@ -207,6 +207,23 @@ def matching_scan_flickr8k_whole() -> Recipe:
     )
 
 
+def matching_scan_flickr8k_minilm() -> Recipe:
+    """SCAN of `matching-scan-flickr8k-whole` without the dual encoder beside it: attention alone.
+
+    The embedded run `photos-matching` is the attention of that run. Results in docs/results-matching.md.
+
+    foveate train matching-dual-flickr8k --data DATA --out runs/dual
+    foveate train matching-scan-flickr8k-minilm dual_start=runs/dual --data DATA
+    """
+    base = matching_scan_flickr8k_whole()
+    return base.variant(
+        "matching-scan-flickr8k-minilm",
+        "SCAN alone, started from the dual encoder",
+        model=replace(base.settings.model, whole=None),
+        ranking=replace(base.settings.ranking, parts="sum"),
+    )
+
+
 def _with_model(name: str, base: Recipe, model: MatchingModelSettings, margin: float | None = None) -> Recipe:
     """The same training with another model."""
     ranking = base.settings.ranking if margin is None else replace(base.settings.ranking, margin=margin)
@@ -225,4 +242,5 @@ MATCHING_RECIPES: dict[str, Callable[[], Recipe]] = {
     "matching-dual-flickr8k": matching_dual_flickr8k,
     "matching-dual-flickr8k-words": matching_dual_flickr8k_words,
     "matching-scan-flickr8k-whole": matching_scan_flickr8k_whole,
+    "matching-scan-flickr8k-minilm": matching_scan_flickr8k_minilm,
 }
