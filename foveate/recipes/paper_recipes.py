@@ -31,7 +31,10 @@ ONE_DENSITY = {"basis": BASIS, "floor": 1e-6}
 THESIS = {**ONE_DENSITY, "padding": True}
 # Farinhas et al. 2021, §3-5: random starts, plain likelihood. Their λ = 5 is applied to the likelihood of a batch of
 # eight in the released code, so that 5 / 8 is the penalty per example.
-MIXTURE = {"max_components": 4, "penalty": 0.625, "likelihood": "point", "background": False, "start": "random"}
+MIXTURE = {
+    **{"max_components": 4, "penalty": 0.625, "likelihood": "point", "background": False},
+    **{"start": "random", "restarts": 3, "training_iterations": 5, "iterations": 10},
+}
 
 
 def vqa_mcan_vqa2() -> Recipe:

@@ -65,6 +65,9 @@ MIXTURE = {
     "likelihood": "point",  # equation 7 has no trace term
     "background": False,
     "start": "random",  # "random initializations"
+    "restarts": 3,  # the released code; 001 §6.3.1 "3 different initializations"
+    "training_iterations": 5,  # "5 and 10 iterations of the EM algorithm during training and testing", §6.1
+    "iterations": 10,
 }
 # Nam et al. 2017, §4.1 (page 5).
 DAN = {
@@ -235,6 +238,13 @@ def test_builds_and_survives_the_way_through_json(name: str) -> None:
     if recipe.task == "vqa":
         vocabulary["answers"] = AnswerVocabulary(("yes", "no")).to_json()
     assert TASKS[recipe.task].from_vocabulary(small, vocabulary).build_model()
+
+
+def test_ridge_and_split() -> None:
+    """What no field of a recipe holds: the ridge of 0.01 (000 §6.1, 001 table 6.1) and K-MCA's start (001 §6.3.1)."""
+    for name in ("vqa-mcan-vqa2-continuous", "vqa-mcan-vqa2-multimodal", "vqa-mcan-vqa2-4-mca"):
+        assert PAPER_RECIPES[name]().settings.attention().ridge == 0.01
+    assert type(PAPER_RECIPES["vqa-mcan-vqa2-4-mca"]().settings.attention().fit).__name__ == "SplitMixture"
 
 
 def test_rates() -> None:
