@@ -142,7 +142,9 @@ class Training:
         seed: of everything random: initial weights, order of the examples, dropout.
         workers: processes that read examples; 0 reads them in the training process.
         precision: "bf16" computes in bfloat16 on a GPU; the CPU always uses that of the model, which is faster.
-        tensorboard: write the log for TensorBoard too; needs the package.
+        tracker: pass the log on to "tensorboard" (files in the directory of the run), "mlflow", "wandb" or "trackio";
+            each needs its package.
+        tensorboard: the same as tracker="tensorboard".
 
     >>> Training(Adam(1e-4), epochs=2).batch_size
     64
@@ -166,6 +168,7 @@ class Training:
     workers: int = 0
     precision: Literal["fp32", "bf16"] = "fp32"
     tensorboard: bool = False
+    tracker: Literal["tensorboard", "mlflow", "wandb", "trackio"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulate", "evaluate_every", "curve_examples"):

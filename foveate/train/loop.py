@@ -57,6 +57,8 @@ from foveate.train.weights import (
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+    from foveate.train.tracking import Tracker
+
 LOG_STEPS = 20
 NAMED = 8
 OnEvaluation: TypeAlias = Callable[[Evaluation, float], None]
@@ -124,7 +126,7 @@ def fit(
                     directory / LOG,
                     step=trainer.step,
                     total=trainer.total,
-                    tensorboard=training.tensorboard,
+                    tracker=_open_tracker(training, directory, config),
                     progress=progress,
                 )
             )
@@ -133,6 +135,15 @@ def fit(
             load_weights(model, directory / WEIGHTS, task.obsolete_weights)
             save_familiarity(task, model.eval(), directory, root)
         return history
+
+
+def _open_tracker(training: Training, directory: Path, config: Mapping[str, Any]) -> Tracker | None:
+    name = training.tracker or ("tensorboard" if training.tensorboard else None)
+    if name is None:
+        return None
+    from foveate.train.tracking import Tracker
+
+    return Tracker(name, directory, config)
 
 
 def _first_model(task: AnyTask, seed: int, start: Path | None, root: DataRoot) -> tuple[nn.Module, int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from tqdm import tqdm
@@ -23,14 +23,13 @@ from tqdm import tqdm
 from foveate.errors import DataError, UnknownName
 from foveate.io import atomic_write, exclusive_lock, read_checked_json, read_json, with_checksum, write_json
 from foveate.metrics.means import ExampleKey, ExampleValues
-from foveate.registry import optional
 
 SOURCE = "it is part of a run that foveate train writes"
 CONFIG, VOCABULARY, ENVIRONMENT, LOG = "config.json", "vocabulary.json", "environment.json", "log.jsonl"
 METRICS, FAMILIARITY, EXAMPLES = "metrics.json", "familiarity.safetensors", "examples.npz"
 CURVE = "curve"  # the event of small evaluations in the log
 # A run may be extended, or read its data in another way, without becoming another run.
-EXTENDED = ("epochs", "steps", "patience", "save_every", "workers", "curve_points", "curve_examples")
+EXTENDED = ("epochs", "steps", "patience", "save_every", "workers", "curve_points", "curve_examples", "tracker")
 CHANGEABLE = frozenset(f"config.json.{name}" for name in ("about", *(f"training.{name}" for name in EXTENDED)))
 PACKAGES = ("foveate", "torch", "accelerate", "safetensors", "numpy")
 
@@ -105,6 +104,14 @@ class History:
         return -math.inf if math.isnan(value) else value
 
 
+class LogTracker(Protocol):
+    """What receives the numbers of a log, see `foveate.train.tracking`."""
+
+    def log(self, event: str, numbers: Mapping[str, Any], step: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class RunLog:
     """Writes the log of a run, on the first process only.
 
@@ -112,15 +119,17 @@ class RunLog:
         path: of `log.jsonl`.
         step: from which training continues; later lines are removed, since they will be written again.
         total: steps of the whole training.
-        tensorboard: write TensorBoard events too, beside the log.
+        tracker: where the numbers are passed on as well.
         progress: show a progress bar on a terminal, and the results of evaluations.
 
     Each line is a JSON object with "step", "event" ("train", "evaluate", "curve") and its numbers; "time" is seconds
     since the epoch.
     """
 
-    def __init__(self, path: Path, *, step: int, total: int, tensorboard: bool = False, progress: bool = True) -> None:
-        self._board = _open_board(path.parent) if tensorboard else None
+    def __init__(
+        self, path: Path, *, step: int, total: int, tracker: LogTracker | None = None, progress: bool = True
+    ) -> None:
+        self._tracker = tracker
         _cut(path, step)
         self._file = path.open("a", encoding="utf-8")
         self._bar = tqdm(
@@ -140,11 +149,11 @@ class RunLog:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bar.close()
         self._file.close()
-        if self._board is not None:
-            self._board.close()
+        if self._tracker is not None:
+            self._tracker.close()
 
     def write(self, event: str, step: int, numbers: Mapping[str, Any]) -> None:
-        """Add a line, and its numbers to TensorBoard."""
+        """Add a line, and pass its numbers on to the tracker."""
         line = {"step": step, "event": event, **_plain(numbers), "time": round(time.time(), 3)}
         try:
             self._file.write(json.dumps(line) + "\n")
@@ -153,10 +162,8 @@ class RunLog:
             raise DataError(
                 f"write: expected to write {self._file.name}, got {error}; free some space and continue with --resume"
             ) from error
-        if self._board is not None:
-            for name, value in numbers.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(f"{event}/{name}", value, step)
+        if self._tracker is not None:
+            self._tracker.log(event, numbers, step)
 
     def advance(self, loss: float) -> None:
         """Move the bar by one step."""
@@ -187,13 +194,6 @@ def _cut(path: Path, step: int) -> None:
 def _plain(numbers: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers that every JSON reader accepts: NaN and infinity become None."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in numbers.items()}
-
-
-def _open_board(directory: Path) -> Any:
-    optional("train", "tensorboard", extra="tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(directory / "tensorboard"))
 
 
 def open_run(directory: Path, documents: Mapping[str, Any], *, resume: bool) -> None:

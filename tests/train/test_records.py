@@ -7,7 +7,6 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -39,30 +38,14 @@ def test_no_number_is_never_best() -> None:
     assert history.best.step == 1
 
 
-def test_tensorboard_gets_the_log(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = changed(recipe, epochs=1, tensorboard=True)
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(MissingExtra, match="tensorboard"):
-        run(recipe, tmp_path / "absent")
-    seen = []
-
-    class Writer:
-        def __init__(self, directory: str) -> None:
-            assert directory == str(tmp_path / "there" / "tensorboard")
-
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            seen.append((name, step))
-
-        def close(self) -> None:
-            seen.append(("closed", 0))
-
-    module = ModuleType("torch.utils.tensorboard")
-    module.SummaryWriter = Writer  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    run(recipe, tmp_path / "there")
-    assert {("train/loss", 13), ("evaluate/accuracy", 13)} <= set(seen)
-    assert seen[-1] == ("closed", 0)
+def test_a_tracker_needs_its_package(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for change in ({"tensorboard": True}, {"tracker": "tensorboard"}):
+        monkeypatch.setitem(sys.modules, "tensorboard", None)
+        with pytest.raises(MissingExtra, match="tensorboard"):
+            run(changed(recipe, epochs=1, **change), tmp_path / next(iter(change)))
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(MissingExtra, match=r"train: expected the package .wandb., got none; run: pip install"):
+        run(changed(recipe, epochs=1, tracker="wandb"), tmp_path / "w")
 
 
 class Screen(io.StringIO):
