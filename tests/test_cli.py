@@ -18,6 +18,7 @@ import torch
 from foveate.attention import MECHANISMS
 from foveate.cli import COMMANDS, main
 from foveate.cli.list import TABLES
+from foveate.cli.terminal import print_table
 from foveate.recipes import RECIPES
 from foveate.tasks import TASKS
 from foveate.train.weights import CHECKPOINT, WEIGHTS, load_tensors
@@ -103,6 +104,13 @@ def test_misspelt_words_are_answered_with_the_nearest(
 @pytest.mark.parametrize("arguments", [["train"], ["evaluate", "a", "--split"], ["compare"]])
 def test_missing_words_are_wrong_use(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
+
+
+def test_tables_print_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("advice", ("extra[s]", "to make it work"), [("hf", 'pip install "foveate[hf]"')])
+    out = capsys.readouterr().out
+    assert "foveate[hf]" in out
+    assert "extra[s]" in out
 
 
 def test_wrong_values_are_explained_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

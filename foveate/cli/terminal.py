@@ -194,6 +194,7 @@ def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]])
     """
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -202,10 +203,10 @@ def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]])
     many = len(heads) > MANY
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 0 if many else 1))
     for place, head in enumerate(heads):
-        table.add_column(head, overflow="fold", no_wrap=many and place == 0)
+        table.add_column(escape(head), overflow="fold", no_wrap=many and place == 0)
     for name, *cells in rows:
         if many:
             name, cells = name.replace(" ", "\n", 1), [cell.replace("± ", "±") for cell in cells]
-        table.add_row(name, *cells)
+        table.add_row(*map(escape, (name, *cells)))  # "foveate[hf]" is text, not markup
     console.print(title, highlight=False, markup=False)
     console.print(table)
