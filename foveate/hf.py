@@ -139,7 +139,7 @@ def use(
         options: of the transform.
 
     Returns:
-        A handle: `handle.restore()` or a `with` block undoes the change.
+        A handle; `handle.restore()` or a `with` block undoes the change.
 
     Raises:
         ValueError: when a chosen module does not go through, or adds attention sinks of its own to the softmax; the
@@ -209,7 +209,7 @@ def pool(model: nn.Module, name: str, *, grid: tuple[int, int] | None = None, **
         options: of the mechanism.
 
     Returns:
-        A handle: `handle.restore()` or a `with` block undoes the change. `fv.watch` sees the mechanism's weights.
+        A handle; `handle.restore()` or a `with` block undoes the change. `fv.watch` sees the mechanism's weights.
     """
     return pool_heads(model, name, grid, options)
 

@@ -99,7 +99,7 @@ def compare(
         columns: panels per row.
 
     Returns:
-        The figure: the image, one panel per mechanism, the truth.
+        A figure of the image, one panel per mechanism, the truth.
 
     >>> import foveate as fv
     >>> scores, values = torch.randn(1, 49), torch.randn(1, 49, 8)
