@@ -1,0 +1,53 @@
+"""Draw the figure of the README on photographs: free photographs of installed packages, ranked for two sentences.
+
+python docs/photos_figure.py     needs the extra photos, scikit-image and scikit-learn
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+from PIL import Image, ImageOps
+
+import foveate as fv
+from foveate.data.examples import example_photos
+
+OUT = Path(__file__).parent / "images" / "photos.png"
+SENTENCES = ("a cat", "a rocket in the sky")
+SHOWN = 5
+SIZE = (240, 180)
+
+
+def ranked(run: Any, sentence: str, photos: dict[str, Path]) -> list[tuple[float, Path]]:
+    """The photographs with their cosine similarities to a sentence, the best first."""
+    text = torch.nn.functional.normalize(run.embed_text(sentence).values.reshape(-1), dim=0)
+    rows = []
+    for path in photos.values():
+        image = torch.nn.functional.normalize(run.embed_image(path).values.reshape(-1), dim=0)
+        rows.append((float(text @ image), path))
+    return sorted(rows, reverse=True)
+
+
+def main() -> None:
+    """Rank and draw."""
+    run, photos = fv.load("photos-search"), example_photos()
+    figure, panels = plt.subplots(len(SENTENCES), SHOWN, figsize=(10, 4.2), layout="constrained")
+    for row, sentence in zip(panels, SENTENCES, strict=True):
+        found = ranked(run, sentence, photos)
+        print(sentence, [f"{path.stem} {value:.2f}" for value, path in found])
+        for panel, (value, path) in zip(row, found, strict=False):
+            panel.imshow(ImageOps.fit(Image.open(path).convert("RGB"), SIZE))
+            panel.set_axis_off()
+            panel.set_title(f"{value:.2f}", fontsize=9)
+        row[0].set_title(f"“{sentence}”   {found[0][0]:.2f}", fontsize=10, loc="left")
+    file = BytesIO()
+    figure.savefig(file, dpi=90)
+    Image.open(file).convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(OUT, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
