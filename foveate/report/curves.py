@@ -48,7 +48,7 @@ def draw_curves(runs: Sequence[ReportRun]) -> Figure | None:
 
 def curve_lines(runs: Sequence[ReportRun]) -> list[tuple[str, str, Sequence[float]]]:
     """The name, the colour and the dashes of every run; no dashes for a solid line."""
-    found = []
+    found: list[tuple[str, str, Sequence[float]]] = []
     for number, run in enumerate(runs):
         dash = DASHES[(number + number // len(COLOURS)) % len(DASHES)]  # more runs than colours: vary both
         found.append((run.name, COLOURS[number % len(COLOURS)], () if isinstance(dash, str) else dash[1]))

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def html_sheet(figure: Figure, alt: str, dpi: int = 120) -> str:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)  # matplotlib has no types for it
     figure.set_dpi(dpi)
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())

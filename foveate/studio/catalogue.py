@@ -50,7 +50,9 @@ class RunCatalogue:
         return {
             name: directory
             for name, directory in found.items()
-            if (directory / WEIGHTS).is_file() and task in (None, _read_config(directory).get("task"))
+            if (directory / WEIGHTS).is_file()
+            and (own := _read_config(directory).get("task")) is not None  # models of others have no task
+            and task in (None, own)
         }
 
     def domain(self, name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 WIDTH, HEIGHT = 640, 220
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 14, 30
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
 
 
 class Axes:
@@ -16,7 +16,7 @@ class Axes:
         x, y: least and greatest value; an empty range is widened.
 
     >>> Axes((0, 1), (0, 2)).at(0, 0)
-    '52.0 190.0'
+    '64.0 190.0'
     """
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float]) -> None:

@@ -61,6 +61,7 @@ def _share(rows):
 
 def test_the_models_on_disk_are_offered(catalogue):
     assert list(catalogue.models()) == ["tiny"]
+    assert "tiny" not in catalogue.runs()  # it has weights and a configuration, but no task
     assert catalogue.model_source("tiny").endswith("/tiny")
     assert catalogue.model_source("owner/name") == "owner/name"
     closed = RunCatalogue(catalogue.directory, any_model=False)

@@ -30,5 +30,7 @@ const reveal = () => {
   const row = element.querySelector('.fv-strip'), chosen = row?.querySelector('[aria-pressed=true]');
   if (chosen) row.scrollLeft = chosen.offsetLeft - row.offsetLeft - (row.clientWidth - chosen.clientWidth) / 2;
 };
-new IntersectionObserver(reveal).observe(element);
+new IntersectionObserver((entries, self) => {
+  if (entries.some(entry => entry.isIntersecting)) { self.disconnect(); reveal(); }
+}).observe(element);
 watch('value', () => { refocus(); setTimeout(reveal); });
