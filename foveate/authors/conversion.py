@@ -15,6 +15,7 @@ from foveate.data.feature_store import StoreDescription
 from foveate.data.vocabulary import SPECIAL, Vocabulary
 from foveate.errors import DataError
 from foveate.io import read_json
+from foveate.models.norms import UnbiasedLayerNorm
 from foveate.train.recipe import Recipe
 from foveate.train.weights import named_tensors
 
@@ -79,7 +80,8 @@ def convert(published: Published, model: nn.Module, where: str) -> None:
         absent = [source for source in part.sources if source not in published.weights]
         problems += [f"{source}: missing" for source in absent]
         if not absent and name in own:
-            new[name] = part.join(*(published.weights[source].to(own[name].dtype) for source in part.sources))
+            given = [published.weights[source].to(own[name].dtype) for source in part.sources]
+            new[name] = given[0] if _norm_is_theirs(model, name, part) else part.join(*given)
             if new[name].shape != own[name].shape:
                 problems.append(_shapes(name, part, tuple(new[name].shape), tuple(own[name].shape)))
     used = {source for part in published.parts.values() for source in part.sources}
@@ -93,6 +95,12 @@ def convert(published: Published, model: nn.Module, where: str) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(new[name])
+
+
+def _norm_is_theirs(model: nn.Module, name: str, part: Origin) -> bool:
+    """True for the scale of a norm that divides by the unbiased deviation, as theirs does (`model.norm=unbiased`)."""
+    owner = model.get_submodule(name.rpartition(".")[0])
+    return part.join is unbiased_norm and isinstance(owner, UnbiasedLayerNorm)
 
 
 def _shapes(name: str, part: Origin, found: tuple[int, ...], expected: tuple[int, ...]) -> str:

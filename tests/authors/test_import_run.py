@@ -53,10 +53,11 @@ def record(name: str, regions: int) -> FeatureRecord:
     return FeatureRecord(name, torch.randn(regions, 6).numpy(), boxes=boxes)
 
 
+@pytest.mark.parametrize("norm", ["torch", "unbiased"])
 @pytest.mark.parametrize(("old", "special"), [(False, ["PAD", "UNK", "CLS"]), (True, ["PAD", "UNK"])])
-def test_mcan_answers_as_the_released_network(tmp_path: Path, old: bool, special: list[str]) -> None:
+def test_mcan_answers_as_the_released_network(tmp_path: Path, old: bool, special: list[str], norm: str) -> None:
     model, arguments = save_mcan(tmp_path, special, old=old)
-    assert main(arguments) == 0
+    assert main([*arguments, f"model.norm={norm}"]) == 0
     run = fv.load(tmp_path / "run")
     questions = ["What color is the cat?", "Is the zebra on-the dog"]
     images = [record("1", 5), record("2", 3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -129,6 +130,17 @@ def test_search_ranks_again(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for line in capsys.readouterr().out.splitlines() if ".png" in line]
     assert "blue0.png" not in lines[0]  # the contrary run puts the nearest last
     assert "-" in lines[0]
+
+
+@pytest.mark.usefixtures("indexed")
+def test_two_runs_rank_again_by_the_mean_of_their_scores(capsys: pytest.CaptureFixture[str]) -> None:
+    scores = []
+    for runs in ("runs/plain", "runs/scan", "runs/scan, runs/plain"):
+        assert main(["search", "found", "blue", "--rerank", runs, "--top", "12", "--json"]) == 0
+        scores.append({row["name"]: row["score"] for row in json.loads(capsys.readouterr().out)})
+    plain, scan, both = scores
+    assert plain != scan
+    assert both == pytest.approx({name: (plain[name] + scan[name]) / 2 for name in plain}, abs=1e-5)
 
 
 @pytest.mark.usefixtures("indexed")
