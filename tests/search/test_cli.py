@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from torch import Tensor
 
 from foveate.cli import main
 from foveate.errors import DataError
@@ -133,7 +136,16 @@ def test_search_ranks_again(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("indexed")
-def test_two_runs_rank_again_by_the_mean_of_their_scores(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_rank_again_by_the_mean_of_their_scores(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Willing(Looking):
+        """Matches by colour, three times as strongly as the contrary run does against it."""
+
+        def match(self, images: Sequence[Any], texts: Sequence[str]) -> Tensor:
+            return -3 * super().match(images, texts)
+
+    monkeypatch.setitem(RUNS, "scan", Willing)
     scores = []
     for runs in ("runs/plain", "runs/scan", "runs/scan, runs/plain"):
         assert main(["search", "found", "blue", "--rerank", runs, "--top", "12", "--json"]) == 0
