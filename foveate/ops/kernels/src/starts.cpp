@@ -16,9 +16,10 @@ namespace {
 template <class T>
 struct Sorted {
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
-  std::vector<std::pair<Bits, int32_t>> key;
+  std::vector<std::pair<Bits, int32_t>> key, other;
   std::vector<T> x, y, w, far;
-  explicit Sorted(long N) : key(size_t(N)), x(size_t(N)), y(size_t(N)), w(size_t(N)), far(size_t(N)) {}
+  explicit Sorted(long N)
+      : key(size_t(N)), other(size_t(N)), x(size_t(N)), y(size_t(N)), w(size_t(N)), far(size_t(N)) {}
 
   void set(const T* weights, const T* positions) {
     const size_t n = key.size();
@@ -29,7 +30,7 @@ struct Sorted {
       // Numbers that are not positive have falling bits: inverted, the heaviest comes first.
       key[i] = {static_cast<Bits>(~bits), static_cast<int32_t>(i)};
     }
-    std::sort(key.begin(), key.end());
+    sort();
     bool measured = false;
     for (size_t first = 0, last; first < n; first = last) {
       for (last = first + 1; last < n && key[last].first == key[first].first;) ++last;
@@ -53,6 +54,24 @@ struct Sorted {
   }
 
  private:
+  // By the key, a byte at a time from the lowest, each pass stable: hundreds of comparisons would be mispredicted. A byte
+  // that all keys share, as the exponent often is, takes no pass.
+  void sort() {
+    constexpr int bytes = sizeof(Bits);
+    const size_t n = key.size();
+    uint32_t count[bytes][256] = {};
+    for (const auto& k : key)
+      for (int b = 0; b < bytes; ++b) ++count[b][(k.first >> (8 * b)) & 255];
+    for (int b = 0; b < bytes; ++b) {
+      const auto digit = [b](const auto& k) { return (k.first >> (8 * b)) & 255; };
+      if (count[b][digit(key[0])] == n) continue;
+      uint32_t place = 0;
+      for (auto& c : count[b]) place += std::exchange(c, place);
+      for (const auto& k : key) other[count[b][digit(k)]++] = k;
+      std::swap(key, other);
+    }
+  }
+
   // Squared distance of every location from the mean of the map.
   void measure(const T* weights, const T* positions) {
     double mx = 0, my = 0;
@@ -67,17 +86,21 @@ struct Sorted {
   }
 };
 
-// The location drawn by u with probabilities proportional to weight * nearest; draws are decided as in the twin.
+// Running sums of weight * nearest, rounded as in the twin.
 template <class T>
-size_t drawn(const Sorted<T>& s, const std::vector<T>& nearest, T u, std::vector<T>& mass) {
-  const size_t n = nearest.size();
+void accumulate(const Sorted<T>& s, const std::vector<T>& nearest, std::vector<T>& mass) {
   double total = 0;
-  for (size_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < nearest.size(); ++i) {
     total += static_cast<double>(s.w[i] * nearest[i]);
     mass[i] = T(total);
   }
-  const T bound = u * T(1 - 1e-6) * mass[n - 1];
-  return std::min(static_cast<size_t>(std::upper_bound(mass.begin(), mass.end(), bound) - mass.begin()), n - 1);
+}
+
+// The location drawn by u from running sums of its probabilities, up to a factor.
+template <class T>
+size_t drawn(const std::vector<T>& mass, T u) {
+  const T bound = u * T(1 - 1e-6) * mass.back();
+  return std::min(static_cast<size_t>(std::upper_bound(mass.begin(), mass.end(), bound) - mass.begin()), mass.size() - 1);
 }
 
 template <class T>
@@ -107,11 +130,12 @@ void spread_starts(const T* weights, const T* positions, long position_stride, c
   const long largest = *std::max_element(plan.components, plan.components + plan.groups);
   in_parallel(B, static_cast<double>(N * (total + 20)) * 1.5, threads, [&](long begin, long end) {
     Sorted<T> s(N);
-    std::vector<T> nearest(static_cast<size_t>(N)), mass(static_cast<size_t>(N));
+    std::vector<T> nearest(static_cast<size_t>(N)), whole(nearest), mass(nearest);
     std::vector<size_t> greedy(static_cast<size_t>(largest));
     for (long b = begin; b < end; ++b) {
       s.set(weights + b * N, positions + b * position_stride);
       std::fill(nearest.begin(), nearest.end(), T(1));
+      accumulate(s, nearest, whole);  // what the first component of every restart is drawn from
       for (size_t k = 0; k < greedy.size(); ++k) {  // the first restart of a kind begins as that of the largest kind
         greedy[k] = heaviest(s, nearest);
         if (k + 1 < greedy.size()) approach(s, greedy[k], k == 0, nearest);
@@ -119,15 +143,14 @@ void spread_starts(const T* weights, const T* positions, long position_stride, c
       T* to = means + b * total * 2;
       const T* u = draws;
       for (long g = 0; g < plan.groups; ++g)
-        for (long r = 0; r < plan.restarts[g]; ++r) {
-          if (r) std::fill(nearest.begin(), nearest.end(), T(1));
+        for (long r = 0; r < plan.restarts[g]; ++r)
           for (long k = 0; k < plan.components[g]; ++k, ++u, to += 2) {
-            const size_t at = r ? drawn(s, nearest, *u, mass) : greedy[size_t(k)];
+            if (r && k) accumulate(s, nearest, mass);
+            const size_t at = r ? drawn(k ? mass : whole, *u) : greedy[size_t(k)];
             if (r && k + 1 < plan.components[g]) approach(s, at, k == 0, nearest);
             to[0] = s.x[at];
             to[1] = s.y[at];
           }
-        }
     }
   });
 }
