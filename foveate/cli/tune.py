@@ -10,8 +10,8 @@ from foveate.cli.train import directory_name, more_help
 from foveate.io import DataDirectory
 from foveate.recipes import RECIPES
 from foveate.registry import lookup
-from foveate.train.tune import TrialResult
-from foveate.train.tune import tune as search
+from foveate.train.tuning import TrialResult
+from foveate.train.tuning import tune as search
 
 __all__ = ["more_help", "tune"]
 SHOWN = 10

@@ -13,9 +13,9 @@ import pytest
 from foveate.cli import main
 from foveate.errors import DataError, UnknownName
 from foveate.train import Recipe, override
-from foveate.train import tune as module
+from foveate.train import tuning as module
 from foveate.train.records import read_log
-from foveate.train.tune import Space, read_space, run_name, tune
+from foveate.train.tuning import Space, read_space, run_name, tune
 from tests.train.toy import toy_net_points
 
 optuna = pytest.importorskip("optuna", reason='needs the extra "scale"')
@@ -108,7 +108,7 @@ from pathlib import Path
 from tests.train.toy import Toy, toy_net_points
 from foveate.recipes import RECIPES
 from foveate.tasks import TASKS
-from foveate.train import tune as module
+from foveate.train import tuning as module
 TASKS["toy"] = Toy
 from foveate.train.loop import _Trainer
 inner, calls = _Trainer._save, [0]
