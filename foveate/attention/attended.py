@@ -138,8 +138,9 @@ class Attended:
             level: fraction of the mass of a component inside its ellipse, whose bounding box is a detection.
 
         Returns:
-            Dictionaries {"heatmap": {"_cls": "Heatmap", "map": (H, W) array, "range": [0, largest]}, "detections":
-            {"_cls": "Detections", ...}}; without a density there are no detections. Several queries are averaged.
+            One dictionary per example,
+            {"heatmap": {"_cls": "Heatmap", "map": (H, W) array, "range": [0, largest]}, "detections": {"_cls":
+            "Detections", ...}}; without a density there are no detections. Several queries are averaged.
 
         >>> seen = Attended(torch.zeros(1, 8), torch.full((1, 4), 0.25), grid=(2, 2))
         >>> seen.to_fiftyone()[0]["heatmap"]["map"].shape
