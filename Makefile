@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 .DEFAULT_GOAL := help
-.PHONY: help wheels demo studio browsers test test-all fuzz check format bench guard sanitize docs constraints licences clean
+.PHONY: help wheels demo studio browsers test test-all fuzz check format bench guard sanitize docs notebooks constraints licences clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -65,8 +65,12 @@ sanitize: $(STAMP)-dev ## the kernel tests under the address and undefined-behav
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 		$(BIN)/python -m pytest -q -p no:faulthandler tests/ops/kernels tests/contract/test_transforms.py
 
-docs: $(STAMP)-docs ## build the documentation in docs/_build
-	$(BIN)/python -m sphinx -q -W -b html docs docs/_build
+docs: $(STAMP)-docs ## build the documentation in docs/_build and check its references and links
+	$(BIN)/python -m sphinx -q -W -n -b html docs docs/_build
+	$(BIN)/python tools/links.py docs/_build
+
+notebooks: $(STAMP)-dev $(STAMP)-docs $(STAMP)-hf ## run the notebooks of docs/tutorials and keep their output
+	$(BIN)/python tools/notebooks.py
 
 wheels: $(STAMP)-dev ## build source and wheels in dist, install each in an empty environment and try it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine

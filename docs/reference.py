@@ -38,6 +38,50 @@ PACKAGES: dict[str, str] = {
     "foveate.errors": "what is raised",
 }
 
+# Classes that stand in signatures and results but are imported from their own file.
+MENTIONED: dict[str, tuple[str, ...]] = {
+    "foveate.authors": ("foveate.authors.conversion.Origin",),
+    "foveate.models": ("foveate.models.answering.Reading",),
+    "foveate.metrics": ("foveate.metrics.differences.PairedDifference",),
+    "foveate.rating": ("foveate.rating.study.Item", "foveate.rating.study.Entry", "foveate.rating.study.RatedWord"),
+    "foveate.tasks": (
+        "foveate.tasks.vqa.VQASettings",
+        "foveate.tasks.captioning.CaptioningSettings",
+        "foveate.tasks.matching.MatchingSettings",
+        "foveate.tasks.matching.settings.Ranking",
+        "foveate.tasks.presentation.Presentation",
+        "foveate.tasks.presentation.Measure",
+        "foveate.tasks.presentation.DrawnExample",
+        "foveate.tasks.presentation.Rated",
+    ),
+    "foveate.watch": ("foveate.watch.places.Setting",),
+}
+
+# The pages and notebooks that show a package at work.
+GUIDES: dict[str, tuple[str, ...]] = {
+    "foveate": ("tutorials/plug-in.ipynb", "plug-in.md"),
+    "foveate.ops": ("tutorials/mathematics.ipynb", "transforms.md", "continuous.md"),
+    "foveate.attention": ("tutorials/plug-in.ipynb", "plug-in.md"),
+    "foveate.plot": ("plots.md",),
+    "foveate.watch": ("tutorials/watch.ipynb", "watch.md", "models.md"),
+    "foveate.hf": ("tutorials/watch.ipynb", "watch.md"),
+    "foveate.models": ("training.md", "matching.md", "captioning.md"),
+    "foveate.encoders": ("features.md",),
+    "foveate.losses": ("training.md", "matching.md"),
+    "foveate.metrics": ("results-vqa.md", "watch.md"),
+    "foveate.data": ("tutorials/own-data.ipynb", "own-data.md", "scenes.md"),
+    "foveate.tasks": ("training.md",),
+    "foveate.train": ("tutorials/train.ipynb", "training.md"),
+    "foveate.recipes": ("tutorials/train.ipynb", "training.md", "reproduce.md"),
+    "foveate.tables": ("reproduce.md",),
+    "foveate.authors": ("import-run.md",),
+    "foveate.search": ("searching.md",),
+    "foveate.rating": ("rate.md",),
+    "foveate.report": ("demo.md",),
+    "foveate.hub": ("tutorials/own-data.ipynb", "training.md"),
+    "foveate.export": ("plug-in.md",),
+}
+
 
 def public_names(package: str) -> list[str]:
     """The public names of a package: `__all__`, or what a module defines without an underscore."""
@@ -50,22 +94,29 @@ def public_names(package: str) -> list[str]:
 
 def page(package: str) -> str:
     """The page of a package. A name that `foveate` itself has is described there, and only linked elsewhere."""
-    module = import_module(package)
-    lines = [f"# {package}", "", f"{PACKAGES[package][0].upper()}{PACKAGES[package][1:]}.", ""]
+    module, top = import_module(package), import_module("foveate")
+    # the module is a target; the names below are written with their whole path
+    target = ["```{eval-rst}", f".. py:module:: {package}", ".. py:currentmodule:: None", "```"]
+    lines = [f"# {package}", "", *target, "", f"{PACKAGES[package][0].upper()}{PACKAGES[package][1:]}.", ""]
     if inspect.getdoc(module) and package != "foveate":
         lines += [inspect.getdoc(module) or "", ""]
+    if package in GUIDES:
+        lines += ["Guides: " + ", ".join(f"[](../{guide})" for guide in GUIDES[package]) + ".", ""]
     for name in public_names(package):
         thing = getattr(module, name)
-        if package != "foveate" and getattr(import_module("foveate"), name, None) is thing:
+        if package != "foveate" and name in top.__all__ and getattr(top, name) is thing:
             lines += [f"`{package}.{name}` is {{py:obj}}`foveate.{name}`.", ""]
         else:
             lines += ["```{eval-rst}", *_directive(f"{package}.{name}", thing), "```", ""]
+    if package in MENTIONED:
+        lines += ["## Classes in signatures and results", ""]
+        lines += [f"```{{eval-rst}}\n.. autoclass:: {path}\n   :members:\n```\n" for path in MENTIONED[package]]
     return "\n".join(lines)
 
 
 def _directive(path: str, thing: Any) -> list[str]:
     if isinstance(thing, ModuleType):
-        return [f".. py:module:: {path}", "   :no-index:"]
+        return [f"`{path}` is a module of its own: :py:mod:`{path}`."]
     if inspect.isclass(thing):
         return [f".. autoclass:: {path}", "   :members:"]
     if inspect.isroutine(thing):
