@@ -259,7 +259,7 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
     runs = list(catalogue.runs(TASK))
     place, first = default_place(catalogue)
     found, own = gr.State((), time_to_live=3600), gr.State(NO_IMAGES, time_to_live=3600)
-    start = gr.HTML(js_on_load=script("visible"), elem_id="search-start")  # above all, so that it is seen at once
+    start = gr.HTML(js_on_load=script("visible", page="search"), elem_id="search-start")  # above all: seen at once
     with gr.Row(elem_classes="fv-question"):
         text = gr.Textbox(
             queries_for(place)[0], label="Describe the image to find", elem_id="search-text", max_lines=2, scale=4
