@@ -59,6 +59,7 @@ def onnx_decompositions() -> dict[Any, Callable[..., Any]]:
         **decompositions(),
         aten.hypot.default: plain_hypot,
         aten.sort.stable: plain_sort,
+        aten.argsort.stable: lambda x, *, stable, dim=-1, descending=False: plain_sort(x, stable, dim, descending)[1],
         aten.linalg_cholesky_ex.default: lambda matrix, upper=False, **_: plain_cholesky(matrix, upper),
         aten.linalg_cholesky.default: lambda matrix, **_: plain_cholesky(matrix)[0],
         aten.cholesky_solve.default: plain_cholesky_solve,

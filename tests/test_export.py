@@ -130,7 +130,7 @@ def test_plain_linear_algebra():
 
 
 @tracer
-@pytest.mark.parametrize("name", ["sparsemax", pytest.param("tvmax", marks=slow)])
+@pytest.mark.parametrize("name", ["sparsemax", "continuous-entmax", pytest.param("tvmax", marks=slow)])
 def test_a_plain_program_needs_no_foveate(name):
     program = plain_program(Read(name, masked=True), inputs(), dynamic_shapes=dynamic_batch())
     assert not [node for node in program.graph.nodes if "foveate" in str(node.target)]

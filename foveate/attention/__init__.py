@@ -23,7 +23,7 @@ MECHANISMS: dict[str, Mechanism] = {
             row.summary,
             row.reference,
             needs_grid=row.axes == 2,
-            options=frozenset(transform_options(row)) | {"edges"},
+            options=frozenset(transform_options(row)) | {"edges", "temperature", "learnable", "heads"},
         )
         for name, row in TRANSFORMS.items()
     },

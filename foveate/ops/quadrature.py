@@ -163,11 +163,11 @@ def _ruled_chords(window: _Window, power: float, bump: float, along: int, across
     if power != 1:
         inside = torch.stack([(cosine - middle) * (cosine + middle), -2 * middle * half, -half * half])
     chords = _chord_integrals(exponent, inside, power, bump, across)
-    # Y = middle + half s: the integrals of Y and Y² follow from those of 1, s and s², overwriting s1 and s2
+    # Y = middle + half s: the integrals of Y and Y² follow from those of 1, s and s²
     y0, s1, s2 = chords.unflatten(-1, X.shape).mul_(weight.mul_(half)).unbind()
-    s1 = s1.mul_(half)
+    s1 = s1 * half  # not in place: writing to a view fixes the batch size of an exported graph
     y1 = torch.addcmul(s1, y0, middle)
-    y2 = s2.mul_(half * half).add_(s1.add_(y1).mul_(middle))  # half² s2 + (2 half s1 + middle y0) middle
+    y2 = (s2 * (half * half)).add_(s1.add_(y1).mul_(middle))  # half² s2 + (2 half s1 + middle y0) middle
     x0 = y0 * X
     parts = [y0.sum(0), x0.sum(0), y1.sum(0), x0.mul_(X).sum(0), (y1 * X).sum(0), y2.sum(0)]
     norm = window.a * window.b * (1 / math.pi if math.isinf(bump) else peak(bump, 2))

@@ -43,3 +43,8 @@ def test_the_command_lists_them(capsys):
 
 def test_the_page_holds_the_table():
     assert options_markdown() in PAGE.read_text(encoding="utf-8"), "paste foveate.attention.options_markdown()"
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_row_knows_every_option(name):
+    assert {option.name for option in mechanism_options(name)} <= MECHANISMS[name].options
