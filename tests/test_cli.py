@@ -285,3 +285,24 @@ def _wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [
+        (["train", "toy-net-points", "epochs=1", "--quiet", "--out", "run"], {"run", "step", "epoch", "metrics"}),
+        (["evaluate", "run"], {"run", "split", "metrics", "changes", "data", "fingerprint"}),
+        (["reproduce", "000-table-1", "--dry-run"], {"table", "runs"}),
+    ],
+)
+def test_results_are_also_json(arguments: list[str], keys: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    if arguments[0] == "evaluate":
+        assert main([*TRAIN, "--out", "run"]) == 0
+        capsys.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == keys
+
+
+def test_no_seeds_are_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "000-table-1", "--dry-run", "--seeds", "0"]) == 2
+    assert "expected --seeds as a whole number >= 1, got '0'" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from foveate.cli.terminal import Count, print_table
 from foveate.cli.train import directory_name, is_first_process
@@ -26,7 +27,7 @@ def compare(
     out: Path | None = None,
     no_verify: bool = False,
     allow_outside: bool = False,
-) -> None:
+) -> dict[str, Any] | None:
     """Train with several mechanisms, print one table and write a report with attention maps and curves.
 
     Run again, it continues where it stopped.
@@ -65,9 +66,12 @@ def compare(
         print_table(title, *short_table(runs))
         comparison = compare_runs(runs)
         print(comparison.sentence())
-        write_json(directory / "compare.json", {**to_json(name, results), "differences": comparison.to_json()})
+        numbers = {**to_json(name, results), "differences": comparison.to_json()}
+        write_json(directory / "compare.json", numbers)
         print(f"all metrics: {directory / 'compare.json'}")
         print(f"report: {write_report(directory, title, runs, data=root, progress=True)}")
+        return numbers
+    return None
 
 
 def recipe_of(task: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from foveate import hub
 from foveate.cli.terminal import check_parent, print_table
@@ -24,7 +25,7 @@ def evaluate(
     ensemble: str = "",
     no_verify: bool = False,
     allow_outside: bool = False,
-) -> None:
+) -> dict[str, Any] | None:
     """Evaluate a run on a split of its data, or of other data of the same kind.
 
     Args:
@@ -50,11 +51,13 @@ def evaluate(
         collected.append(collect(predictor.task, predictor.model, examples, progress=True, **options))
     metrics = evaluate_together(collected)
     if not is_first_process():
-        return
+        return None
     title = " ".join([" + ".join(runs), *changes, "on", split, *([] if data is None else ["of", str(data)])])
     print_table(title, (split, "value"), [(name, f"{value:.4g}") for name, value in metrics.items()])
+    where = {"data": None if data is None else str(data), "split": split, "fingerprint": examples.fingerprint()}
+    others = {"ensemble": runs[1:]} if runs[1:] else {}
+    numbers = {"run": run, **others, "changes": list(changes), **where, "metrics": metrics}
     if out is not None:
         write_examples(out.with_suffix(".npz"), collected[0].examples())
-        where = {"data": None if data is None else str(data), "split": split, "fingerprint": examples.fingerprint()}
-        others = {"ensemble": runs[1:]} if runs[1:] else {}
-        write_json(out, {"run": run, **others, "changes": list(changes), **where, "metrics": metrics})
+        write_json(out, numbers)
+    return numbers

@@ -50,7 +50,7 @@ def evaluate(
     prompt: str = PROMPT,
     out: Path | None = None,
     allow_outside: bool = False,
-) -> None:
+) -> dict[str, Any]:
     """Measure whether a model attends to what a text is about, beside maps that know nothing.
 
     Args:
@@ -77,6 +77,7 @@ def evaluate(
         print_heads(found, measure)
     if out is not None:
         write_report(found, measure, out)
+    return {"model": model, "data": found.data, "texts": len(found.groups), "maps of": found.summary()}
 
 
 def read_data(data: str, root: Path | None, split: str | None, allow_outside: bool = False) -> Dataset:

@@ -19,7 +19,7 @@ def import_run(
     tokens: str = "",
     answers: Path | None = None,
     store: Path | None = None,
-) -> None:
+) -> dict[str, str]:
     """Convert a published checkpoint into a run; nothing inside the file is executed.
 
     Args:
@@ -39,3 +39,4 @@ def import_run(
     recipe = write_run(kind, PublishedFiles(checkpoint, files, answers, found), out, changes)
     hub.load(out)
     print(f"{out}: {recipe.about} for {recipe.settings.dataset}; evaluate it with: foveate evaluate {out} --data DIR")
+    return {"run": str(out), "about": recipe.about, "dataset": recipe.settings.dataset}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from foveate.cli.terminal import check_figure, check_parent, print_table
 from foveate.io import write_json
@@ -23,7 +24,7 @@ def look(
     remove_sinks: bool = False,
     fit: str | None = None,
     max_new_tokens: int = 32,
-) -> None:
+) -> dict[str, Any]:
     """Show where a Hugging Face model looks in an image, word by word.
 
     Args:
@@ -57,8 +58,10 @@ def look(
     print_table(seen.text or model, ("word", "looks at"), [(row["word"], row["looks at"]) for row in rows])
     if plot is not None:
         seen.plot(fit).savefig(plot, dpi=120)
+    found = {"model": model, "text": seen.text, "words": rows}
     if out is not None:
-        write_json(out, {"model": model, "text": seen.text, "words": rows})
+        write_json(out, found)
+    return found
 
 
 def describe_words(seen: Look, mechanism: str) -> list[dict[str, str]]:

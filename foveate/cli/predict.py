@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from foveate import hub
 from foveate.cli.terminal import check_parent
@@ -24,7 +25,7 @@ def predict(
     device: str | None = None,
     no_verify: bool = False,
     allow_outside: bool = False,
-) -> None:
+) -> list[Any]:
     """Predict every example of a split and write the evaluation server's result file.
 
     For questions the file is a list of {"question_id": ..., "answer": ...}, for captions of {"image_id": ...,
@@ -62,3 +63,4 @@ def predict(
     if is_first_process():
         write_json(out, rows)
         print(f"{len(rows)} predictions in {out}")
+    return list(rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 from foveate.cli.terminal import print_table
 from foveate.errors import DataError
 from foveate.metrics.differences import p_in_words
-from foveate.rating import Study, make_study, read_results
+from foveate.rating import Study, StudyResults, make_study, read_results
 
 
 def rate(
@@ -23,7 +23,7 @@ def rate(
     max_words: int = 8,
     port: int | None = None,
     host: str = "127.0.0.1",
-) -> None:
+) -> StudyResults | None:
     """Serve the page of a study on which people rate; stop it with Ctrl-C.
 
     Args:
@@ -50,16 +50,16 @@ def rate(
         words = sum(len(entry.words) for item in found.items for entry in item.entries)
         size = f"{len(found.items)} images, {len(found.runs)} runs, {words} maps"
         print(f"{study}: {size}; open it with: foveate rate {study}")
-        return
+        return None
     if results:
-        show_results(Study.load(study))
-        return
+        return show_results(Study.load(study))
     from foveate.studio.rating_page import serve_study
 
     serve_study(Study.load(study), host=host, port=port)
+    return None
 
 
-def show_results(study: Study) -> None:
+def show_results(study: Study) -> StudyResults:
     """Print the results as tables and sentences, and write them beside the study."""
     found = read_results(study)
     rows = [(run, *(str(found.means[question][run]) for question in found.means)) for run in study.runs]
@@ -77,3 +77,4 @@ def show_results(study: Study) -> None:
         print(f"agreement of the raters on {question} (Krippendorff's alpha, ordinal): {alpha:.3f}")
     print("\n".join(found.sentences()))
     print(" ".join(["written:", *map(str, found.write(study.directory))]))
+    return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from foveate.cli.terminal import print_table
+from foveate.cli.terminal import Count, print_table
 from foveate.cli.train import is_first_process
 from foveate.errors import DataError
 from foveate.io import atomic_write, write_json
@@ -40,11 +40,11 @@ def reproduce(
     data: Path | None = None,
     out: Path | None = None,
     only: tuple[str, ...] = (),
-    seeds: int = 1,
+    seeds: Count = 1,
     dry_run: bool = False,
     tiny: bool = False,
     throughput: float = 10.0,
-) -> None:
+) -> dict[str, Any] | None:
     """Train and evaluate what a table of a paper needs, and print the paper's numbers beside ours.
 
     Run again, it continues where it stopped; runs that another table has trained are used again. On several GPUs:
@@ -67,14 +67,15 @@ def reproduce(
     session = Session(table, chosen, data, directory, rows, seeds)
     if dry_run:
         _print_plan(session, throughput)
-        return
+        return {"table": table, "runs": [directory for _, _, directory in session.trainings()]}
     found = _run_tiny(session) if tiny else _run(session)
     if is_first_process():
         notes = _notes(session)
         if chosen.kind == "ratings":
             rated = _ratings(session, tiny)
             found, notes = rated.metrics, [*notes, *rated.notes]
-        _write(session, found, notes)
+        return _write(session, found, notes)
+    return None
 
 
 def _run(session: Session) -> Found:
@@ -139,18 +140,20 @@ def _print_plan(session: Session, throughput: float) -> None:
             print(f"missing: {file.name}  from {file.source}")
 
 
-def _write(session: Session, found: Found, notes: list[str]) -> None:
+def _write(session: Session, found: Found, notes: list[str]) -> dict[str, Any]:
     heads, rows = compared(session, found)
     title = f"{session.name}: {session.table.title} ({session.table.reference})"
     print_table(title, heads, rows)
     for line in notes:
         print(line)
     session.directory.mkdir(parents=True, exist_ok=True)
-    write_json(session.directory / RESULTS, {"table": session.name, "seeds": session.seeds, "metrics": found})
+    numbers = {"table": session.name, "seeds": session.seeds, "metrics": found}
+    write_json(session.directory / RESULTS, numbers)
     path = session.directory / PAGE
     with atomic_write(path) as temporary:
         temporary.write_text(html_page(title, _page(session.table, title, heads, rows, notes)), encoding="utf-8")
     print(f"report: {path}")
+    return numbers
 
 
 def compared(session: Session, found: Found) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

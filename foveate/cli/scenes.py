@@ -23,7 +23,7 @@ BOXES = ((200, 30, 30), (20, 90, 200), (20, 130, 60))
 
 def scenes(
     out: Path | None = None, *, show: Path | None = None, size: str = "scenes", count: int | None = None, seed: int = 0
-) -> None:
+) -> list[str]:
     """Generate scenes, print a summary, and store or show them.
 
     Args:
@@ -34,18 +34,20 @@ def scenes(
         count: images per split, instead of the numbers of `size`.
         seed: each seed yields different images.
     """
-    start = perf_counter()
+    start, lines = perf_counter(), []
     for split in SPLITS:
         data = make_scenes(size, split, count=count, seed=seed, root=out)
         if out is None:
             for image in data.images:
                 image.pixels()
-        print(summary(data))
+        lines.append(summary(data))
+        print(lines[-1])
     print(f"generated in {perf_counter() - start:.1f} s" + (f", images in {out}" if out else ""))
     if show is not None:
         show.parent.mkdir(parents=True, exist_ok=True)
         contact_sheet(make_scenes(size, "val", count=min(12, len(data)), seed=seed)).save(show)
         print(f"contact sheet in {show}")
+    return lines
 
 
 def summary(data: Dataset) -> str:

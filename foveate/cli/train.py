@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from foveate.cli.terminal import print_table
 from foveate.io import DataDirectory
@@ -28,7 +29,7 @@ def train(
     quiet: bool = False,
     no_verify: bool = False,
     allow_outside: bool = False,
-) -> None:
+) -> dict[str, Any] | None:
     """Train a recipe. On several GPUs or machines: torchrun --nproc-per-node N -m foveate train ...
 
     Args:
@@ -53,6 +54,8 @@ def train(
         rows = [(name, f"{value:.4g}") for name, value in best.metrics.items()]
         print_table(f"{directory}: best after step {best.step}, epoch {best.epoch:.4g}", ("val", "value"), rows)
         _show_commands(made.task, directory, data)
+        return {"run": directory, "step": best.step, "epoch": best.epoch, "metrics": best.metrics}
+    return None
 
 
 def _show_commands(task: str, directory: Path, data: Path | None) -> None:
