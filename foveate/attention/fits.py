@@ -159,19 +159,30 @@ class SplitMixture(Fit):
         components: number of components K.
         iterations: EM steps; None for 2 with two components and 5 with more, as in the thesis.
         floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
+        likelihood: of a weight under a component: "cell" for the mean over its cell, or "point" for its centre, as in
+            the papers.
         family: of the components: "gaussian", "truncated-paraboloid" or "beta-gaussian".
     """
 
     components: int = 2
     iterations: int | None = None
     floor: Floor = "cell"
+    likelihood: Likelihood = "cell"
     family: str = "gaussian"
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
         steps = self.iterations or (2 if self.components <= 2 else 5)
         family = lookup("family", self.family, FAMILIES)
         return fit_mixture(
-            weights, positions, self.components, steps, start="split", mask=mask, floor=self.floor, family=family
+            weights,
+            positions,
+            self.components,
+            steps,
+            start="split",
+            mask=mask,
+            floor=self.floor,
+            family=family,
+            likelihood=self.likelihood,
         )
 
 

@@ -311,8 +311,12 @@ PAPER_RECIPES: dict[str, Callable[[], Recipe]] = {
     "vqa-mcan-vqa2-continuous-49": partial(_thesis, "vqa-mcan-vqa2-continuous-49", "continuous-softmax", 49),
     "vqa-mcan-vqa2-sparsemax": partial(_thesis, "vqa-mcan-vqa2-sparsemax", "continuous-sparsemax"),
     "vqa-mcan-vqa2-sparsemax-49": partial(_thesis, "vqa-mcan-vqa2-sparsemax-49", "continuous-sparsemax", 49),
-    "vqa-mcan-vqa2-2-mca": partial(_thesis, "vqa-mcan-vqa2-2-mca", "k-mca", components=2, iterations=2),
-    "vqa-mcan-vqa2-4-mca": partial(_thesis, "vqa-mcan-vqa2-4-mca", "k-mca", components=4, iterations=5),
+    "vqa-mcan-vqa2-2-mca": partial(
+        _thesis, "vqa-mcan-vqa2-2-mca", "k-mca", components=2, iterations=2, likelihood="point"
+    ),
+    "vqa-mcan-vqa2-4-mca": partial(
+        _thesis, "vqa-mcan-vqa2-4-mca", "k-mca", components=4, iterations=5, likelihood="point"
+    ),
     "vqa-mcan-vqa2-grid": vqa_mcan_vqa2_grid,
     "vqa-mcan-vqa2-unimodal": _unimodal,
     "vqa-mcan-vqa2-multimodal": vqa_mcan_vqa2_multimodal,

@@ -62,6 +62,7 @@ def test_a_constant_value_is_read_back():
         ("multimodal", {"family": "truncated-paraboloid"}),
         ("k-mca", {"components": 4}),
         ("k-mca", {"iterations": 9}),
+        ("k-mca", {"likelihood": "point"}),
         ("multimodal-sparse", {"max_components": 1}),
         ("multimodal-sparse", {"family": "truncated-paraboloid"}),
     ],
