@@ -180,8 +180,8 @@ def matching_scan_flickr8k_whole() -> Recipe:
     """SCAN beside the dual encoder: the same features, text, loss and regularisation, plus attention of words.
 
     The score is the sum of the dual encoder's cosine and of SCAN's mean relevance. SCAN starts from the layers of the
-    dual encoder and is trained by itself, the dual encoder stays as it is: what this gains over it is due to attention.
-    Results in docs/results-matching.md.
+    dual encoder and is trained by itself, the dual encoder stays as it is: the difference to it is due to attention.
+    rsum 332 on val, below the 338 of the dual encoder alone; attention F1 0.45: seed 0, about six minutes on one core.
 
     foveate train matching-dual-flickr8k --data DATA --out runs/dual
     foveate train matching-scan-flickr8k-whole dual_start=runs/dual --data DATA
@@ -210,7 +210,7 @@ def matching_scan_flickr8k_whole() -> Recipe:
 def matching_scan_flickr8k_minilm() -> Recipe:
     """SCAN of `matching-scan-flickr8k-whole` without the dual encoder beside it: attention alone.
 
-    The embedded run `photos-matching` is the attention of that run. Results in docs/results-matching.md.
+    The embedded run `photos-matching` is the attention of that run: rsum 287 on val, attention F1 0.45, seed 0.
 
     foveate train matching-dual-flickr8k --data DATA --out runs/dual
     foveate train matching-scan-flickr8k-minilm dual_start=runs/dual --data DATA
