@@ -15,7 +15,7 @@ class Tagger(nn.Module):
     def __init__(self, dim: int = 32, heads: int = 4, tags: int = 5) -> None:
         super().__init__()
         self.backbone = nn.Conv2d(3, dim, 4, stride=4)
-        self.attend = fv.MultiheadAttention(dim, heads, transform="entmax", learnable=True)  # alpha is learned
+        self.attend = fv.MultiheadAttention(dim, heads, transform="entmax", learnable=True)  # one alpha per head
         self.pool = fv.AttentionPool(dim, mechanism="continuous-softmax", heads=heads)
         self.tags = nn.Linear(dim, tags)
 
@@ -38,7 +38,7 @@ def main() -> dict[str, float]:
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    report["loss"], report["alpha"] = loss.item(), model.attend.transform.alpha().item()
+    report["loss"], report["alpha"] = loss.item(), model.attend.transform.alpha().mean().item()
 
     # values per head, a mask that broadcasts, images of two grids in one batch
     scores, values = torch.randn(2, 4, 49), torch.randn(2, 4, 49, 8)
