@@ -35,3 +35,18 @@ def test_a_new_mechanism_would_be_noticed(monkeypatch):
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert target.startswith("http") or (ROOT / target).exists(), target
+
+
+def test_readme_is_short():
+    assert README.count("\n") <= 120
+
+
+def test_the_description_of_the_package_has_no_dead_links():
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    rules = re.findall(r"^pattern = '(.*)'\nreplacement = [\"'](.*)[\"']$", settings, flags=re.MULTILINE)
+    assert len(rules) == 2
+    text = README
+    for pattern, replacement in rules:
+        text = re.sub(pattern, replacement, text)
+    assert not re.search(r"\]\((?!https?:)", text)
+    assert "Installation (`docs/install.md`)" in text
