@@ -42,7 +42,7 @@ class Tracker:
         self.name, known = name, directory / STATE
         first = not known.exists()
         state: dict[str, str] = {} if first else read_json("resume", known, "foveate train writes it")
-        options = {
+        options: dict[str, dict[str, Any]] = {
             "tensorboard": {"run_name": "tensorboard", "logging_dir": directory},
             "mlflow": {"experiment_name": PROJECT, "run_name": directory.name, "run_id": state.get("mlflow")},
             "wandb": {"run_name": PROJECT, "name": directory.name, "id": state.get("wandb"), "resume": "allow"},
