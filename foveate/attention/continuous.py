@@ -171,7 +171,7 @@ class ContinuousAttention(nn.Module):
 
     def _current_fit(self) -> Fit:
         """The fit with the parameters as they are now."""
-        if not self._learned:
+        if not self._learned or not isinstance(self.fit, MatchBetaGaussian):
             return self.fit
         now: dict[str, Any] = {name: getattr(self, name) for name in self._learned}
         return replace(self.fit, **{name: part() if callable(part) else part for name, part in now.items()})

@@ -76,7 +76,7 @@ def _integrate(points: Tensor, weight: Tensor, basis: Basis) -> Tensor:
         z = points[..., axis].unsqueeze(-1) - centres
         along.append(torch.exp(-0.5 * z.square() / variance) / (2 * math.pi * variance).sqrt())
         places.append(place)
-    table = (along[0] * weight.unsqueeze(-1)).transpose(-1, -2) @ along[1]
+    table: Tensor = (along[0] * weight.unsqueeze(-1)).transpose(-1, -2) @ along[1]
     return table[..., places[0], places[1]]
 
 
