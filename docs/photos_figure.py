@@ -42,8 +42,8 @@ def main() -> None:
         for panel, (value, path) in zip(row, found, strict=False):
             panel.imshow(ImageOps.fit(Image.open(path).convert("RGB"), SIZE))
             panel.set_axis_off()
-            panel.set_title(f"{value:.2f}", fontsize=9)
-        row[0].set_title(f"“{sentence}”   {found[0][0]:.2f}", fontsize=10, loc="left")
+            panel.set_title(f"{value:.2f}", fontsize=9, loc="right")
+        row[0].set_title(f"“{sentence}”", fontsize=10, loc="left")
     file = BytesIO()
     figure.savefig(file, dpi=90)
     Image.open(file).convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(OUT, optimize=True)
