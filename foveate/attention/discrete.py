@@ -73,7 +73,8 @@ class DiscreteAttention(nn.Module):
         for option in options:
             if option not in known:
                 raise UnknownName(f"option of {transform}", option, known or {"none"})
-        options |= learned_options(transform, learnable, heads, known | options)
+        if learnable or heads is not None:
+            options |= learned_options(transform, learnable, heads, known | options)
         self.options = {name: options.get(name, default) for name, default in known.items()}
         self._learned = [name for name, value in options.items() if isinstance(value, Tensor | nn.Module)]
         for name in self._learned:
