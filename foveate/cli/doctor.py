@@ -89,7 +89,7 @@ def packages_of_extras() -> dict[str, list[str]]:
     """The packages that each extra of foveate installs.
 
     >>> packages_of_extras()["studio"]
-    ['gradio']
+    ['gradio', 'scikit-image']
     """
     extras: dict[str, list[str]] = {}
     for line in metadata.requires("foveate") or []:

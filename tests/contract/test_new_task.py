@@ -339,7 +339,8 @@ def test_it_is_reported(run: str) -> None:
     page = path.read_text(encoding="utf-8")
     assert "images whose number is right" in page
     assert "<h2>What they count</h2>" in page
-    assert page.count("<img") == 3  # the curves, two images
+    assert page.count('class="sheet charts"') == 1
+    assert page.count("<img") == 4 + 2  # a panel per curve, two images
     assert "count the objects of your own image" in page
 
 
@@ -351,7 +352,8 @@ def test_its_demo_runs(run: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert f"{NAME} on Scenes, val, 2 steps from {run}" in out
     assert "right numbers" in out
     page = Path("demo/report.html").read_text(encoding="utf-8")
-    assert page.count("<img") == 2  # the curves, one image
+    assert page.count('class="sheet charts"') == 1
+    assert page.count("<img") == 4 + 1  # a panel per curve, one image
     assert {path.name for path in Path("demo").iterdir()} == {"quick-softmax", "quick-sparsemax", "report.html"}
 
 

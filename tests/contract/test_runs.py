@@ -46,8 +46,9 @@ VALUES: dict[str, Any] = {
     "transform": "sparsemax",
     "family": "beta-gaussian",
     "temperature": 2.0,
+    "learnable": True,
 }
-GIVEN = {"scores", "mask", "dim", "edges", "fit", "self"}
+GIVEN = {"scores", "mask", "dim", "edges", "fit", "self", "heads"}  # the pooling of a run has no heads
 INPUTS = Inputs(Vocabulary.from_tokens([["is", "it", "red"]]))
 
 
