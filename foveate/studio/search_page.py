@@ -33,6 +33,7 @@ from foveate.studio.picker import ChosenImage, choose_example
 from foveate.studio.share import build_restore, share_html
 
 TASK, RECIPE = "matching", "matching-scan-scenes"
+QUICK = "photos-search"
 SCENES, PHOTOS, OWN = "Scenes, 120 images", "example photographs", "your own images"
 GALLERY, BATCH = 120, 20
 TOP, FIRST = 6, 50
@@ -119,8 +120,13 @@ def find(
 
 def default_place(catalogue: RunCatalogue) -> tuple[str, str]:
     """Where the page searches at first, and by which run: photographs, if there is a run for them."""
-    run = str(catalogue.first_run(TASK, PHOTOGRAPHS))
+    run = _run_for(catalogue, PHOTOGRAPHS)
     return (PHOTOS if catalogue.domain(run) == PHOTOGRAPHS else SCENES), run
+
+
+def _run_for(catalogue: RunCatalogue, domain: str) -> str:
+    """The run that searches at first: for photographs one with a vector per image, which needs no further package."""
+    return QUICK if domain == PHOTOGRAPHS and QUICK in catalogue.runs(TASK) else str(catalogue.first_run(TASK, domain))
 
 
 def places(catalogue: RunCatalogue) -> list[str]:
@@ -308,7 +314,7 @@ def _connect_find(
     def on_place(place: str, name: str, images: OwnImages, query: str) -> tuple[Any, ...]:
         """Other images: by a run for their kind, and a text that suits them."""
         if place in CODE:
-            name = str(catalogue.first_run(TASK, catalogues.SCENES if place == SCENES else PHOTOGRAPHS))
+            name = _run_for(catalogue, catalogues.SCENES if place == SCENES else PHOTOGRAPHS)
             query = next(iter(queries_for(place)), query)
         return name, *on_find(name, place, images, query)
 
