@@ -7,27 +7,16 @@ to a directory, the walks leave images of the pages there.
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from foveate.report.page import html_page
+from tests.pages import CHROMIUM, FLAGS, serve, skip_without_browser
 from tests.untrained import make_untrained
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
-WAIT = 300  # seconds until the studio must answer
 TINY = "tiny-llava"
 PATIENCE = 60_000  # milliseconds for anything in the page
 
@@ -76,38 +65,14 @@ def axe():
 @pytest.fixture(scope="session")
 def tools():
     """What the walks need; without it they are skipped."""
-    for package in ("gradio", "playwright"):
-        if find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: make browsers")
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed: make browsers")
+    skip_without_browser()
 
 
 @pytest.fixture(scope="session")
 def address(tools, runs):
     """Where the studio is."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "foveate", "studio", "--port", str(port), "--runs", str(runs)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield _wait(f"http://127.0.0.1:{port}/", server)
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def _wait(address: str, server: subprocess.Popen) -> str:
-    for _ in range(2 * WAIT):
-        if server.poll() is not None:
-            break
-        try:
-            urllib.request.urlopen(address, timeout=5).close()
-            return address
-        except (urllib.error.URLError, TimeoutError):
-            time.sleep(0.5)
-    raise RuntimeError(f"the studio did not start, exit code {server.poll()}")
+    with serve("studio", "--runs", str(runs)) as place:
+        yield place
 
 
 @pytest.fixture(scope="session")

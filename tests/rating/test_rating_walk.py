@@ -3,54 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from foveate.rating import RatingStore, Study, read_results
-
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-sync"
+from tests.pages import CHROMIUM, FLAGS, serve, skip_without_browser
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def address(study: Study):
-    for package in ("gradio", "playwright"):
-        if find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: make browsers")
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed: make browsers")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "foveate", "rate", str(study.directory), "--port", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield _wait(f"http://127.0.0.1:{port}/", server)
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def _wait(address: str, server: subprocess.Popen) -> str:
-    for _ in range(600):
-        with suppress(urllib.error.URLError, TimeoutError):
-            urllib.request.urlopen(address, timeout=5).close()
-            return address
-        assert server.poll() is None
-        time.sleep(0.5)
-    raise RuntimeError("the page did not start")
+    skip_without_browser()
+    with serve("rate", str(study.directory)) as place:
+        yield place
 
 
 def visit(browser, address: str, width: int, wrong: list[str]):
