@@ -3,9 +3,8 @@
     index.json                    format, version, description, the parts in order, and a checksum of all that
     vectors-000007.safetensors    a part: vectors (n, D), and the name of each as UTF-8 with its end
 
-A part is written atomically and belongs to the index once `index.json`, replaced in the same way, names it: a kill
-leaves the old index or the new one. New vectors absorb the parts before them that are not larger, up to MAX_ROWS
-vectors, so that an index built from many small additions has few parts and every vector is copied only a few times.
+An addition is one part. It is written atomically and belongs to the index once `index.json`, replaced in the same way,
+names it: a kill leaves the old index or the new one. `finish`, which ends every build, joins the last small parts.
 Nothing is executed, and no memory is allocated because a file says so: safetensors compares its header with the size
 of the file, and each part must have the rows, the D and the type that `index.json` says. Parts are memory-mapped, and
 each is compared with its checksum before anything of it is used.
@@ -37,7 +36,7 @@ from foveate.search.parts import OpenPart, Part, damaged, write_part
 
 FORMAT, VERSION, MANIFEST = "foveate-index", 2, "index.json"
 UNSEALED = 1  # the version whose index.json has no checksum
-MAX_ROWS = 65536  # vectors of a part that absorbs others
+SMALL = 65536  # vectors of a part below which it is joined with others
 SOURCE = "foveate index writes it"
 DTYPES = {"float16": torch.float16, "float32": torch.float32}
 KINDS = ("images", "texts")
@@ -184,29 +183,42 @@ class Index:
         if not names:
             return 0
         with _writing(self.directory):
-            old = [part.part for part in self._parts]
-            if _read_manifest(self.directory / MANIFEST) != (self.description, old):
-                raise DataError(
-                    f"index: expected {self.directory} as it was opened, got one that has changed since; "
-                    "another program adds to it: run again when it is done"
-                )
-            absorbed = _count_absorbed([part.rows for part in old], len(names))
-            kept, merged = old[: len(old) - absorbed], self._parts[len(old) - absorbed :]
-            for part in merged:
-                part.verify()  # also with verify=False: damage must not get a new, valid checksum
-            path = self.directory / f"vectors-{_next_number(old):06}.safetensors"
-            before = [name for part in merged for name in part.all_names()]
-            new = write_part(path, torch.cat([*(part.vectors for part in merged), values]), [*before, *names])
-            _write_manifest(self.directory / MANIFEST, self.description, [*kept, new])
-            # From here on the addition is durable; what follows only brings this object and the directory up to date.
-            self._parts = [*self._parts[: len(kept)], self._open(new)]
-            self.__dict__.pop("_starts", None)
+            self._check_unchanged()
+            self._replace_parts(self._parts, values, names)
             self._known.update(names)
-            _remove_unlisted(self.directory, {part.file for part in [*kept, new]})
         return len(names)
 
     def finish(self) -> None:
-        """Nothing is left to do after the last addition."""
+        """Join the parts at the end that have fewer than `SMALL` vectors into one, in the same order."""
+        kept = len(self._parts)
+        while kept and len(self._parts[kept - 1]) < SMALL:
+            kept -= 1
+        small = self._parts[kept:]
+        if len(small) < 2:
+            return
+        with _writing(self.directory):
+            self._check_unchanged()
+            for part in small:
+                part.verify()  # also with verify=False: damage must not get a new, valid checksum
+            names = [name for part in small for name in part.all_names()]
+            self._replace_parts(self._parts[:kept], torch.cat([part.vectors for part in small]), names)
+
+    def _check_unchanged(self) -> None:
+        if _read_manifest(self.directory / MANIFEST) != (self.description, [part.part for part in self._parts]):
+            raise DataError(
+                f"index: expected {self.directory} as it was opened, got one that has changed since; "
+                "another program adds to it: run again when it is done"
+            )
+
+    def _replace_parts(self, kept: Sequence[OpenPart], vectors: Tensor, names: Sequence[str]) -> None:
+        """The index of some parts and a new one after them, on the disk and then in this object."""
+        path = self.directory / f"vectors-{_next_number([part.part for part in self._parts]):06}.safetensors"
+        listed = [*(part.part for part in kept), write_part(path, vectors, names)]
+        _write_manifest(self.directory / MANIFEST, self.description, listed)
+        # From here on the change is durable; what follows only brings this object and the directory up to date.
+        self._parts = [*kept, self._open(listed[-1])]
+        self.__dict__.pop("_starts", None)
+        _remove_unlisted(self.directory, {part.file for part in listed})
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -248,23 +260,13 @@ def check_new(description: IndexDescription, names: Sequence[str], vectors: Tens
     return values
 
 
-def _count_absorbed(rows: Sequence[int], new: int) -> int:
-    """How many of the last parts the next part absorbs."""
-    absorbed = 0
-    for count in reversed(rows):
-        if count > new or count + new > MAX_ROWS:
-            break
-        new, absorbed = new + count, absorbed + 1
-    return absorbed
-
-
 def _next_number(parts: Sequence[Part]) -> int:
     found = [_PART_NAME.fullmatch(part.file) for part in parts]
     return 1 + max((int(match[1]) for match in found if match), default=0)
 
 
 def _remove_unlisted(directory: Path, listed: set[str]) -> None:
-    """Remove the parts that have been absorbed, and those that a killed process has left behind."""
+    """Remove the parts that have been joined into another, and those that a killed process has left behind."""
     for path in directory.iterdir():
         if _PART_NAME.fullmatch(path.name) and path.name not in listed:
             path.unlink(missing_ok=True)

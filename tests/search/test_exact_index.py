@@ -6,6 +6,7 @@ import pickle
 import random
 import shutil
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ from torch import Tensor
 
 from foveate import io as writing
 from foveate.errors import DataError, ShapeError, UnknownName
-from foveate.search import Index, IndexDescription, parts
+from foveate.search import Index, IndexDescription, build_index, parts
 from foveate.search import exact_index as module
 from foveate.search.parts import write_part
 from tests.mutations import rounds
+from tests.search.runs import Colours, paint
 from tests.train.forks import die, forked, wait
 
 
@@ -96,20 +98,35 @@ def test_names_are_any_text(tmp_path: Path) -> None:
     assert Index(tmp_path / "j").name(0) == ""
 
 
-def test_small_parts_are_taken_in_and_full_ones_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_ROWS", 8)
-    index, sizes = filled(tmp_path / "i"), []
-    for n in range(20):
-        index.add([f"p{n}"], some(1, seed=n))
-        sizes.append([len(part) for part in index._parts])
-        assert len(files(tmp_path / "i")) == len(index._parts)
-    assert sizes[:4] == [[1], [2], [2, 1], [4]]
-    assert sizes[-1] == [8, 8, 4]
-    expected = torch.cat([some(1, seed=n) for n in range(20)]).half()
-    assert torch.equal(torch.cat([block for _, block in Index(tmp_path / "i").blocks(3)]), expected)
-    assert [index.name(n) for n in range(20)] == [f"p{n}" for n in range(20)]
-    index.add([f"q{n}" for n in range(9)], some(9))
-    assert [len(part) for part in index._parts] == [8, 8, 4, 9]
+def test_finish_joins_the_small_parts_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SMALL", 8)
+    index = filled(tmp_path / "i", 3, 2, 9, 1, 4, 2)
+    expected = torch.cat([block for _, block in index.blocks(50)])
+    assert [len(part) for part in index._parts] == [3, 2, 9, 1, 4, 2]
+    index.finish()
+    for one in (index, Index(tmp_path / "i")):
+        assert [len(part) for part in one._parts] == [3, 2, 9, 7]  # a large part is not copied again
+        assert [one.name(n) for n in range(21)] == [f"p{n}" for n in range(21)]
+        assert torch.equal(torch.cat([block for _, block in one.blocks(3)]), expected)
+    assert len(files(tmp_path / "i")) == 4
+    before = files(tmp_path / "i")
+    index.finish()
+    assert files(tmp_path / "i") == before
+    index.add([f"q{n}" for n in range(3)], some(3))
+    index.finish()
+    assert [len(part) for part in index._parts] == [3, 2, 9, 10]
+    index.add(["last"], some(1))
+    index.finish()
+    assert [len(part) for part in index._parts] == [3, 2, 9, 10, 1]
+
+
+def test_a_build_leaves_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foveate.search.builder.SAVE_EVERY", 3)
+    paths = paint(tmp_path / "photos")
+    build_index(tmp_path / "i", Colours(), paths[:5], batch_size=2)
+    build_index(tmp_path / "i", Colours(), paths, batch_size=2)
+    assert len(files(tmp_path / "i")) == 1
+    assert Index(tmp_path / "i").names(range(len(paths))) == paths
 
 
 def test_an_empty_index_and_an_empty_addition(tmp_path: Path) -> None:
@@ -128,7 +145,9 @@ def test_an_index_goes_to_other_processes(tmp_path: Path) -> None:
 def test_readers_go_on_with_what_they_opened(tmp_path: Path) -> None:
     index = filled(tmp_path / "i", 3)
     reader = Index(tmp_path / "i")
-    index.add(["more"] + [f"m{n}" for n in range(4)], some(5))  # takes the first part in and removes its file
+    index.add(["more"] + [f"m{n}" for n in range(4)], some(5))
+    index.finish()  # joins both parts and removes their files
+    assert len(files(tmp_path / "i")) == 1
     assert len(reader) == 3
     assert torch.equal(torch.cat([block for _, block in reader.blocks(2)]), some(3).half())
 
@@ -150,8 +169,12 @@ def test_two_writers_do_not_lose_vectors(tmp_path: Path) -> None:
     assert len(Index(tmp_path / "i")) == 4
 
 
-def add_until_killed(directory: Path, at: int) -> None:
-    """Add to an index, and die at the call with that number of what touches the disk."""
+def extend(index: Index) -> None:
+    index.add([f"q{n}" for n in range(5)], some(5, seed=1))
+
+
+def change_until_killed(directory: Path, change: Callable[[Index], object], at: int) -> None:
+    """Change an index, and die at the call with that number of what touches the disk."""
     calls = 0
 
     def counted(function):
@@ -166,20 +189,24 @@ def add_until_killed(directory: Path, at: int) -> None:
 
     writing.sync, os.replace, Path.unlink = counted(writing.sync), counted(os.replace), counted(Path.unlink)
     parts.save_file = counted(parts.save_file)
-    Index(directory).add([f"q{n}" for n in range(5)], some(5, seed=1))
+    change(Index(directory))
 
 
-def test_a_kill_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> None:
-    seen = set()
+@pytest.mark.parametrize(("change", "sizes"), [(extend, {5, 10}), (Index.finish, {5})])
+def test_a_kill_leaves_the_old_index_or_the_new_one(
+    tmp_path: Path, change: Callable[[Index], object], sizes: set[int]
+) -> None:
+    seen, count = set(), set()
     for at in range(1, 40):
         directory = tmp_path / str(at)
-        filled(directory, 3)
-        ended = wait(forked(lambda at=at, directory=directory: add_until_killed(directory, at)))
+        filled(directory, 3, 2)
+        ended = wait(forked(lambda at=at, directory=directory: change_until_killed(directory, change, at)))
         index = Index(directory)
         index.verify()
         seen.add(len(index))
-        names, vectors = [f"p{n}" for n in range(3)], some(3)
-        if len(index) == 8:
+        count.add(len(index._parts))
+        names, vectors = [f"p{n}" for n in range(5)], torch.cat([some(3), some(2, seed=1)])
+        if len(index) == 10:
             names, vectors = names + [f"q{n}" for n in range(5)], torch.cat([vectors, some(5, seed=1)])
         assert [index.name(n) for n in range(len(index))] == names
         assert torch.equal(torch.cat([block for _, block in index.blocks(50)]), vectors.half())
@@ -190,7 +217,8 @@ def test_a_kill_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> None:
             break
     assert ended == 0
     assert at > 8
-    assert seen == {3, 8}
+    assert seen == sizes
+    assert count == ({2, 3} if change is extend else {1, 2})
 
 
 def test_leftovers_are_no_part_of_the_index(tmp_path: Path) -> None:
@@ -310,10 +338,10 @@ def read(directory: Path, **options: bool) -> tuple:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_changed_number_is_noticed_when_read_and_never_copied(tmp_path: Path, version: int) -> None:
-    filled(tmp_path / "i", 3)
+    filled(tmp_path / "i", 3, 1)
     if version == 1:
         as_version_1(tmp_path / "i")
-    [name] = files(tmp_path / "i")
+    name, _ = files(tmp_path / "i")
     flip(tmp_path / "i" / name, (tmp_path / "i" / name).read_bytes().index(some(3).half().numpy().tobytes()))
     index = Index(tmp_path / "i")
     reads = {
@@ -323,13 +351,14 @@ def test_a_changed_number_is_noticed_when_read_and_never_copied(tmp_path: Path, 
         "name": lambda: index.name(0),
         "contains": lambda: "p1" in index,
         "blocks": lambda: list(index.blocks(2)),
-        "add": lambda: index.add([f"q{n}" for n in range(4)], some(4)),
-        "add unverified": lambda: Index(tmp_path / "i", verify=False).add([f"q{n}" for n in range(4)], some(4)),
+        "add": lambda: index.add(["q"], some(1)),
+        "finish": lambda: index.finish(),
+        "finish unverified": lambda: Index(tmp_path / "i", verify=False).finish(),
     }
     for use in reads.values():
         with pytest.raises(DataError, match="another checksum than it was written with"):
             use()
-    assert len(Index(tmp_path / "i")) == 3
+    assert len(Index(tmp_path / "i")) == 4
 
 
 def test_verification_can_be_switched_off(tmp_path: Path) -> None:
