@@ -65,9 +65,9 @@ sanitize: $(STAMP)-dev ## the kernel tests under the address and undefined-behav
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 		$(BIN)/python -m pytest -q -p no:faulthandler tests/ops/kernels tests/contract/test_transforms.py
 
-docs: $(STAMP)-docs ## build the documentation in docs/_build and check its references and links
-	$(BIN)/python -m sphinx -q -W -n -b html docs docs/_build
-	$(BIN)/python tools/links.py docs/_build
+docs: $(STAMP)-docs ## build the documentation in docs/_build/html and check its references and links
+	$(BIN)/python -m sphinx -q -W -n -b html docs docs/_build/html
+	$(BIN)/python tools/links.py docs/_build/html
 
 notebooks: $(STAMP)-dev $(STAMP)-docs $(STAMP)-hf ## run the notebooks of docs/tutorials and keep their output
 	$(BIN)/python tools/notebooks.py

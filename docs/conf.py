@@ -4,6 +4,8 @@ import re
 import sys
 from pathlib import Path
 
+from docutils import nodes
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 import reference
@@ -16,8 +18,11 @@ author = copyright = "The foveate authors"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx-mathjax-offline"]
 html_theme = "furo"
 html_title = "foveate"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 exclude_patterns = ["_build", "**.ipynb_checkpoints"]
 nb_execution_mode = "off"  # notebooks are committed with their output; tools/notebooks.py runs them
+nb_merge_streams = True  # one box per cell, not one per call of print
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
@@ -33,6 +38,8 @@ nitpick_ignore_regex = [
     ("py:class", "Figure"),  # of matplotlib, imported for type checkers only
     ("py:class", r"foveate\.tasks\.task\.(Model|TaskType)"),
 ]
+# "0.26 ± 0.01", "3 992" and "20 %" stay on one line
+TOGETHER = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%)| (?=±)|(?<=±) ")
 FIELD = re.compile(r":(ivar|param|vartype|type) ([\w*\\]+(?:, [\w*\\]+)+):")
 
 
@@ -57,6 +64,15 @@ def split_field(line: str) -> list[str]:
     return [*(f":{found[1]} {name}: see `{last}`." for name in others), f":{found[1]} {last}:{line[found.end() :]}"]
 
 
+def keep_together(app, doctree):  # type: ignore[no-untyped-def]
+    """Replace spaces inside numbers by spaces at which no line is broken; code stays as it is."""
+    for node in list(doctree.findall(nodes.Text)):
+        text = TOGETHER.sub("\u00a0", str(node))
+        if text != str(node) and not isinstance(node.parent, nodes.FixedTextElement | nodes.literal | nodes.math):
+            node.parent.replace(node, nodes.Text(text))
+
+
 def setup(app):  # type: ignore[no-untyped-def]
     """Called by Sphinx."""
+    app.connect("doctree-read", keep_together)
     app.connect("autodoc-process-docstring", prepare, priority=900)
