@@ -16,20 +16,18 @@ THROUGHPUT = 10.0
 
 
 def page(text: str) -> str:
-    """The page with its sections written anew; what stands before the first one stays."""
+    """The page with new sections; the text before the first one is kept."""
     head = text.partition(f"\n## {next(iter(TABLES))}\n")[0].rstrip()
     return "\n\n".join([head, *(section(name, table) for name, table in TABLES.items())]) + "\n"
 
 
 def section(name: str, table: Table) -> str:
-    """What a table needs and what differs from the paper."""
+    """What a table needs and how it differs from the paper."""
     title = table.title[0].upper() + table.title[1:]
     data = "" if table.kind == "measurement" else " --data DATA"
     parts = [f"## {name}", f"{title} ({table.reference}).", f"```\nfoveate reproduce {name}{data}\n```"]
     parts += ["Needs SciPy (extra `tables`) and no data."] if table.kind == "measurement" else needs(table)
-    return "\n\n".join(
-        [*parts, "What differs from the paper, and why:", "\n".join(f"- {one}" for one in table.differs)]
-    )
+    return "\n\n".join([*parts, "Differences from the paper:", "\n".join(f"- {one}" for one in table.differs)])
 
 
 def needs(table: Table) -> list[str]:
@@ -40,9 +38,9 @@ def needs(table: Table) -> list[str]:
     cost, names = total(table.rows), "; ".join(f"`{row.name}`" for row in table.rows)
     return [
         f"| file or directory in `DATA` | publisher |\n|---|---|\n{rows}",
-        "Stores that the command makes, and how to make them by hand:",
+        "The command creates these feature stores; to create them yourself:",
         f"```\n{commands}\n```",
-        f"Rows: {names}. {cost.steps:,} steps, {cost.multiply_adds:.2g} multiply-adds, about "
+        f"Rows: {names}. Training takes {cost.steps:,} steps and {cost.multiply_adds:.2g} multiply-adds, about "
         f"{cost.hours(THROUGHPUT):.1f} hours at {THROUGHPUT:g} tera-operations per second.",
     ]
 

@@ -46,7 +46,7 @@ README_ROWS = (
     "1.5-entmax 512x608, with backward",
     "sparsemax, one row of 196",
     "TVmax 14x14 noise 0.1, with backward",
-    "TVmax, one 14x14 map, a call",
+    "TVmax, one 14x14 map, per call",
     "continuous sparsemax, 100 functions, with backward",
     "choice of K <= 4, 3 restarts, forward",
     "attention tvmax, train",
@@ -274,15 +274,24 @@ def components() -> str:
     )
 
 
-HEAD_OF_KERNELS = ["work", "foveate", "without the kernels", "package from PyPI", "to reach"]
+HEAD_OF_KERNELS = ["work", "foveate", "without the kernels", "package from PyPI", "target"]
+
+
+def short(value: float) -> str:
+    """Three digits without an exponent.
+
+    >>> short(4.5432), short(1946.1), short(27315.0)
+    ('4.54', '1 950', '27 300')
+    """
+    return f"{float(f'{value:.3g}'):,g}".replace(",", " ")
 
 
 def _kernel_rows() -> list[list[str]]:
     rows = []
     for row in load("native")["speed"]:
         unit = " µs" if row["unit"] == "us" else "x"
-        shown = [f"{row[key]:.3g}{unit}" if row[key] == row[key] else "" for key in ("ours", "in torch", "peer")]
-        rows.append([row["work"], *shown, f"{row['bar']:g}{unit}"])
+        shown = [f"{short(row[key])}{unit}" if row[key] == row[key] else "" for key in ("ours", "in torch", "peer")]
+        rows.append([row["work"].replace(", a call", ", per call"), *shown, f"{row['bar']:g}{unit}"])
     return rows
 
 
@@ -296,7 +305,7 @@ def growth() -> str:
     saved = load("growth")
     head = [key for key in saved["locations"][0] if key.startswith("N")]
     rows = [
-        [row["work"], row["in"], *(f"{row[key]:.3g}" for key in head), f"{row['exponent']:.2f}"]
+        [row["work"], row["in"], *(short(row[key]) for key in head), f"{row['exponent']:.2f}"]
         for row in saved["locations"]
     ]
     return markdown(["µs per example", "in", *head, "exponent"], rows)
@@ -305,7 +314,7 @@ def growth() -> str:
 def starts() -> str:
     """Processor seconds of a new process."""
     rows = [[f"`{r['start']}`", f"{r['beyond torch s']:.2f} s", f"{r['bar']} s"] for r in load("start")["start"]]
-    return markdown(["beyond `import torch`", "processor time", "to reach"], rows)
+    return markdown(["beyond `import torch`", "processor time", "target"], rows)
 
 
 def threads() -> str:

@@ -31,10 +31,12 @@ MECHANISMS: dict[str, Mechanism] = {
     "continuous-sparsemax": continuous(
         MatchMoments, "one ellipse, zero outside", f"{_THESIS}, §4.3", family="truncated-paraboloid"
     ),
-    "continuous-entmax": continuous(MatchBetaGaussian, "between the two, by alpha", "the family of both"),
+    "continuous-entmax": continuous(MatchBetaGaussian, "between the two, by alpha", "the family that contains both"),
     "multimodal": continuous(ChooseMixture, "a mixture, K chosen for each example", f"{_PAPER}, §4-5"),
     "k-mca": continuous(SplitMixture, "a mixture of K components", f"{_THESIS}, §6.3"),
-    "multimodal-sparse": continuous(SparseMixture, "a mixture whose components die by themselves", "their future work"),
+    "multimodal-sparse": continuous(
+        SparseMixture, "a mixture that drops superfluous components", "named as future work in the papers"
+    ),
 }
 
 __all__ = [

@@ -188,9 +188,9 @@ class SplitMixture(Fit):
 
 @dataclass(frozen=True)
 class SparseMixture(Fit):
-    """Mixing weights by sparsemax: components die by themselves, so K varies without a choice of model.
+    """Mixing weights by sparsemax: superfluous components get weight zero, so K varies without model selection.
 
-    The starts are spread over the weights: parts of a symmetric map, all alike, would never compete.
+    The starts are spread over the weights: the parts of a symmetric map would be identical and would never compete.
 
     Attributes:
         max_components: number of components at the start.

@@ -98,7 +98,7 @@ def describe_row(row: Any) -> str:
 
     >>> from foveate.ops import TRANSFORMS
     >>> describe_row(TRANSFORMS["softmax"])
-    'dense: every location counts (the usual one)'
+    'dense: every location counts (the standard choice)'
     """
     if hasattr(row, "summary"):
         return f"{row.summary} ({row.reference})" if getattr(row, "reference", "") else row.summary

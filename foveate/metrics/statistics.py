@@ -1,4 +1,4 @@
-"""Which differences stand: bootstrap intervals, permutation tests, corrected p-values, and agreement of raters."""
+"""Which differences are significant: bootstrap intervals, permutation tests, corrected p-values, rater agreement."""
 
 from __future__ import annotations
 

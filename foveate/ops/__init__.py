@@ -35,7 +35,7 @@ from foveate.ops.transform import Transform
 
 _FUSED = "Martins et al. 2020, eq. 6"
 TRANSFORMS: dict[str, Transform] = {
-    "softmax": Transform(softmax, negative_entropy, "dense: every location counts", "the usual one"),
+    "softmax": Transform(softmax, negative_entropy, "dense: every location counts", "the standard choice"),
     "sparsemax": Transform(
         sparsemax, half_square, "sparse: projection on the simplex", "Martins et al. 2020, eq. 2", sparse=True
     ),

@@ -44,7 +44,7 @@ class StudyResults:
     rows: Sequence[tuple[str, str, str, str, str, int]]
 
     def sentences(self) -> list[str]:
-        """Per question what stands, in one sentence."""
+        """The significant differences, one sentence per question."""
         return [self._sentence(question) for question in self.means]
 
     def _sentence(self, question: str) -> str:
@@ -52,7 +52,8 @@ class StudyResults:
         standing = [one for one in own if one.stands]
         if not standing:
             return (
-                f"{question.capitalize()} does not differ between the runs after correction for {len(own)} comparisons."
+                f"{question.capitalize()} does not differ significantly between the runs (corrected for {len(own)} "
+                "comparisons)."
             )
         parts = []
         for one in standing:

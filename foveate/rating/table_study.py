@@ -21,7 +21,7 @@ class TableRatings:
 
     Attributes:
         metrics: mean ratings by row, one mapping per study; keys are ": <question>".
-        notes: sentences for people: what to do next, or who rated and what stands.
+        notes: sentences for people: what to do next, or who rated and which differences are significant.
     """
 
     metrics: dict[str, list[dict[str, float]]]

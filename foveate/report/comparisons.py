@@ -1,4 +1,4 @@
-"""Which differences between runs stand: paired tests over the examples that all of them were evaluated on."""
+"""Which differences between runs are significant: paired tests over the examples that all of them were evaluated on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RunComparison:
     shown: Presentation
 
     def sentence(self) -> str:
-        """What stands, in one sentence; "" if nothing could be compared."""
+        """The significant differences in one sentence; "" if nothing could be compared."""
         if not self.differences:
             return ""
         base = self.differences[0].second
@@ -45,7 +45,7 @@ class RunComparison:
             else:
                 same.append(measure_of(name, self.shown).label)
         if same:
-            parts.append(f"no difference that stands in {', '.join(same)}")
+            parts.append(f"no significant difference in {', '.join(same)}")
         seeds = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
         head = f"Against {base} on the same {max(self.examples.values())} examples, {seeds}"
         return f"{head}: {'; '.join(parts)} (Holm-corrected for {len(self.differences)} comparisons)."

@@ -97,8 +97,8 @@ def _best(values: Sequence[Sequence[float]], better: str | None) -> float | None
 
 
 def html_comparisons(compared: RunComparison) -> str:
-    """Every comparison in a row: the means, their difference with its 95 % interval, the p-value, whether it stands."""
-    heads = ("metric", "attention", "mean", "against", "mean", "difference", "95 % interval", "p (Holm)", "stands")
+    """One row per comparison: the means, their difference with its 95 % interval, the p-value, if it is significant."""
+    heads = ("metric", "attention", "mean", "against", "mean", "difference", "95 % interval", "p (Holm)", "significant")
     rows = []
     for one in compared.differences:
         measure = measure_of(one.measure, compared.shown)

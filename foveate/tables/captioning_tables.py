@@ -8,8 +8,8 @@ from foveate.tables.table import Column, PaperRow, PaperRun, Table
 _NAMES = {"softmax": "", "sparsemax": "-sparsemax", "TVmax": "-tvmax"}
 _COCO = {name: (PaperRun(f"captioning-lstm-coco{end}"),) for name, end in _NAMES.items()}
 _FLICKR = {name: (PaperRun(f"captioning-lstm-flickr30k{end}"),) for name, end in _NAMES.items()}
-_ENCODER = "The paper does not name its ResNet; ours is the ResNet-152 that transformers publishes."
-_BATCH = "The paper does not report the batch size; a batch has 16 images with all their captions."
+_ENCODER = "The paper does not name its ResNet; ours is the ResNet-152 from transformers."
+_BATCH = "The paper does not report the batch size; ours is 16 images with all their captions."
 _TABLE_1 = {
     "MSCOCO": {
         "softmax": (18.4, 0.967, 52.9, 29.9, 24.9, 3.76),
@@ -63,8 +63,9 @@ CAPTIONING_TABLES: dict[str, Table] = {
         (
             _ENCODER,
             _BATCH,
-            "Six people rated 100 images. The command draws 100 images of the test split by seed and freezes a study "
-            "of them; people rate it with foveate rate, and the command, run again, prints their means.",
+            "In the paper, six people rated 100 images. The command samples 100 images of the test split with the seed "
+            "and freezes a study of them; people rate it with `foveate rate`, and the command, when repeated, prints "
+            "their mean ratings.",
         ),
         kind="ratings",
     ),
@@ -88,8 +89,8 @@ CAPTIONING_TABLES: dict[str, Table] = {
         (
             _ENCODER,
             _BATCH,
-            "The JS divergence is in bits; the paper names no base. The time is that of generating the captions, "
-            "without the metrics.",
+            "The JS divergence is in bits; the paper does not state the base. The time is that of generating the "
+            "captions, without computing the metrics.",
         ),
     ),
 }

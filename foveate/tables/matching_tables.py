@@ -24,16 +24,16 @@ VARIANTS = {"": (), " + CCR": CCR, " + CCS": CCS, " + CCR + CCS": (*CCR, *CCS)}
 PAIRS = {"SCAN": ("matching-scan-{}", "matching-scan-{}-i2t"), "BFAN": ("matching-bfan-{}", "matching-bfan-{}-equal")}
 
 ENSEMBLES = (
-    "A row averages the scores of two runs, SCAN t2i and i2t or BFAN prob and equal: the baselines of the paper are at "
-    "the level of the published ensembles. The paper does not say so. SCAN's script for ensembles loads the first "
-    "checkpoint twice; ours loads both."
+    "Each row averages the scores of two runs, SCAN t2i and i2t or BFAN prob and equal. The paper does not say so, but "
+    "its baselines are at the level of the published ensembles. SCAN's ensemble script loads the first checkpoint "
+    "twice; ours loads both."
 )
 SUPPLEMENT = (
-    "Weights and margins of CCR and CCS are in a supplement that was not published with the paper; ours are "
-    "0.2 (margin 0.1) and 0.1 (margin 0.2), found on Flickr8k."
+    "The weights and margins of CCR and CCS are in a supplement that was not published with the paper; ours, 0.2 "
+    "(margin 0.1) and 0.1 (margin 0.2), were found on Flickr8k."
 )
 VOCABULARY = (
-    "Tokens come from our tokenizer with a minimum count of 4, which is SCAN's; SCAN tokenizes with NLTK, so that the "
+    "The vocabulary comes from our tokenizer with SCAN's minimum count of 4; SCAN uses NLTK's tokenizer, so the "
     "vocabularies differ slightly."
 )
 
@@ -166,9 +166,9 @@ MATCHING_TABLES: dict[str, Table] = {
         (*scan_features("f30k_precomp", "train", "val"), FLICKR_BOXES),
         (
             SUPPLEMENT,
-            "SCAN's arrays have no boxes: the runs are trained on them and evaluated on the regions of a table (.tsv) "
-            "from the same detector, which has boxes.",
-            "F1 is 2PR / (P + R): equation 10 drops the 2, the numbers of the table do not.",
+            "SCAN's arrays contain no boxes, so the runs are trained on them and evaluated on a table (.tsv) of "
+            "regions from the same detector, which contains boxes.",
+            "F1 is 2PR / (P + R): equation 10 drops the 2, but the numbers of the table include it.",
         ),
     ),
     "004-table-2": Table(
@@ -194,8 +194,8 @@ MATCHING_TABLES: dict[str, Table] = {
         FLICKR_LISTS,
         (FLICKR_VGG, FLICKR_14),
         (
-            "Where dropout is applied is not in the paper.",
-            "The ResNet is the one that transformers publishes; its weights are not the authors'.",
+            "The paper does not say where dropout is applied.",
+            "The ResNet is the one from transformers; its weights are not those of the authors.",
         ),
     ),
 }

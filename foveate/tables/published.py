@@ -69,7 +69,7 @@ def coco_vgg(*splits: str) -> tuple[FeatureFile, ...]:
             f"vgg-19-448/{split}.h5",
             PublishedFile(
                 f"vgg-19-448/{SUBSETS[split]}",
-                "computed by yourself: <image_id>.npy (512, 14, 14), see docs/reproduce.md",
+                "your own: <image_id>.npy (512, 14, 14), see docs/reproduce.md",
             ),
             "npy",
         )
@@ -119,7 +119,7 @@ FLICKR_14 = FeatureFile("flickr30k-resnet-152-448.h5", FLICKR_IMAGES, RESNET, si
 FLICKR_8 = FeatureFile("flickr30k-resnet-152-256.h5", FLICKR_IMAGES, RESNET, size=256)
 FLICKR_VGG = FeatureFile(
     "flickr30k-vgg-19-448.h5",
-    PublishedFile("flickr30k-vgg-19-448", "computed by yourself: <name>.npy (512, 14, 14), see docs/reproduce.md"),
+    PublishedFile("flickr30k-vgg-19-448", "your own: <name>.npy (512, 14, 14), see docs/reproduce.md"),
     "npy",
 )
 COCO_8 = FeatureFile(

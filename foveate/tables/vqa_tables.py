@@ -19,11 +19,11 @@ SERVER = tuple(
     Column(f"{split} {name}", metric, split, 100) for split in ("test-dev", "test") for name, metric in KINDS
 )
 ON_SERVER = (
-    "The answers of test-dev and test-standard are not published: the result files are written for the evaluation "
-    "server, and the accuracy on val, which the paper does not report, is printed beside them."
+    "The answers of test-dev and test-standard are not public: the command writes result files for the evaluation "
+    "server and also prints the accuracy on val, which the paper does not report."
 )
 SPLIT_WORDS = (
-    "Tokens come from our tokenizer and the questions of the training split; the authors use a list of words from "
+    "The vocabulary comes from our tokenizer and the questions of the training split; the authors use a word list from "
     "train, val, test and Visual Genome."
 )
 # Options of test-MCA (Farinhas 2021, §6.3.1): K up to 5, 20 iterations, 3 random starts.
@@ -37,8 +37,8 @@ TEST_MCA = (
     "mechanism_options.background=false",
 )
 PER_EXAMPLE = (
-    "The released code sums the likelihood over an evaluation batch of eight by a slip of broadcasting; λ is divided "
-    "by eight here, since our criterion is per example."
+    "Because of a broadcasting error, the released code sums the likelihood over an evaluation batch of eight; our "
+    "criterion is per example, so λ is divided by eight."
 )
 
 
@@ -61,8 +61,8 @@ _DISCRETE, _UNIMODAL, _MULTIMODAL = (
     _run("vqa-mcan-vqa2-multimodal"),
 )
 _RELEASED = (
-    "Batch size 16, learning rate 5e-5 and decays after 10 and 12 epochs are those of the released configuration; the "
-    "paper prints 5e-4 and a third decay (lr=5e-4 schedule.at=10,12,14)."
+    "A batch size of 16, a learning rate of 5e-5 and decays after 10 and 12 epochs are those of the released "
+    "configuration; the paper states 5e-4 and a third decay (lr=5e-4 schedule.at=10,12,14)."
 )
 _MCAN, _SOFT, _SPARSE = "vqa-mcan-vqa2", "2D continuous softmax", "2D continuous sparsemax"
 _THESIS = _run(f"{_MCAN}-continuous")
@@ -87,7 +87,7 @@ _FOUR_ONE = {
     "1D-Naive": 0.014022,
     "chords (ours)": None,
 }
-_RESNET = "The ResNet is the one that transformers publishes, trained on ImageNet; its weights are not the authors'."
+_RESNET = "The ResNet is the one from transformers, trained on ImageNet; its weights are not those of the authors."
 
 
 def _accuracies(
@@ -128,8 +128,8 @@ VQA_TABLES: dict[str, Table] = {
         (*_NO_TEST, *HAT),
         grid_feats("train", "val"),
         (
-            "The divergence is in bits on a 14x14 grid, against each annotator's map and averaged; the paper names "
-            "neither base nor grid, and its figure 7 shows values above ln 2, so that its unit is not nats.",
+            "The divergence from each annotator's map is computed in bits on a 14x14 grid and averaged; the paper "
+            "states neither the base nor the grid, but its figure 7 shows values above ln 2, so its unit is not nats.",
             _RELEASED,
         ),
     ),
@@ -148,8 +148,8 @@ VQA_TABLES: dict[str, Table] = {
         (Column("running time", "seconds"),),
         tuple(PaperRow(name, (seconds,)) for name, seconds in _FOUR_ONE.items()),
         differs=(
-            "Times depend on the machine: what the table shows is the order of the methods. 1D-Naive sums 100 angles "
-            "over [0, 2π); the thesis counts the end twice.",
+            "Times depend on the machine; compare the order of the methods. 1D-Naive sums 100 angles over [0, 2π); the "
+            "thesis counts the end twice.",
         ),
         kind="measurement",
         measure=measure_integration,
@@ -203,9 +203,9 @@ VQA_TABLES: dict[str, Table] = {
         vqa_files(1, choice=True),
         (*coco_vgg("train", "val", "test"), *coco_resnet("train", "val", "test")),
         (
-            "The paper trains on train + val and validates on test-dev, whose answers are not published; training "
-            "evaluates on val, which is part of the training data, and the last epochs differ little.",
-            "Where dropout is applied is not in the paper.",
+            "The paper trains on train + val and validates on test-dev, whose answers are not public; we evaluate on "
+            "val during training although it is part of the training data; the last epochs differ little.",
+            "The paper does not say where dropout is applied.",
             _RESNET,
         ),
     ),

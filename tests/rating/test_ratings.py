@@ -92,7 +92,9 @@ def test_sentences_name_what_stands(study: Study) -> None:
         "scenes-captioning mechanism=sparsemax is rated higher than scenes-captioning (4.00 against 2.00, p < 0.001)"
         in quality
     )
-    assert relevance == "Attention relevance does not differ between the runs after correction for 3 comparisons."
+    assert (
+        relevance == "Attention relevance does not differ significantly between the runs (corrected for 3 comparisons)."
+    )
 
 
 def test_a_rater_who_stopped_early_counts_for_what_they_rated(study: Study) -> None:

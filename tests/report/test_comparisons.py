@@ -46,7 +46,7 @@ def test_the_sentence_says_what_stands(runs: list[ReportRun]) -> None:
     assert "distance from the true region (JS): lower with multimodal (0.2" in sentence
     assert "p < 0.001" in sentence
     assert "tvmax" not in sentence
-    assert "no difference that stands in right answers" in sentence
+    assert "no significant difference in right answers" in sentence
     assert sentence.endswith("(Holm-corrected for 4 comparisons).")  # accuracy and JS; area has no better direction
 
 
