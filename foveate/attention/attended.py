@@ -72,7 +72,8 @@ class Attended:
 
         Returns:
             context (B, D) and weights (B, N), zero where no query attends to anything. The density is the mixture of
-            the densities of all queries, of batch shape (B,). Without query axes, the same object.
+            the densities of all queries, of batch shape (B,). Without query axes, the same object. A context in which
+            heads are joined is averaged over the queries.
 
         >>> both = Attended(torch.zeros(1, 3, 8), torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]))
         >>> both.mean_over_queries().weights.tolist()
@@ -84,9 +85,12 @@ class Attended:
         attends = (self.weights.sum(-1) > 0).to(self.weights.dtype)
         weights = attends / attends.sum(queries, keepdim=True).clamp(min=1)
         density = self.density
+        # Multi-head attention joins its heads, the first of the query axes, in the context.
+        joined = [1] * (self.weights.ndim - self.context.ndim)
+        context = self.context.reshape(self.context.shape[0], *joined, *self.context.shape[1:])
         return replace(
             self,
-            context=(weights.unsqueeze(-1).to(self.context.dtype) * self.context).sum(queries),
+            context=(weights.unsqueeze(-1).to(context.dtype) * context).sum(queries),
             weights=(weights.unsqueeze(-1) * self.weights).sum(queries),
             density=None if density is None else Mixture.average(density, weights.to(density.mean.dtype)),
         )

@@ -28,6 +28,17 @@ def test_shapes_maps_and_gradients(name):
         assert all(p.grad is not None for p in pool.parameters())
 
 
+@pytest.mark.parametrize("name", ["softmax", "continuous-softmax"])
+def test_the_mean_over_heads_and_queries_keeps_examples_apart(name):
+    image = draw(3, 8, 3, 4)
+    for heads, queries in ((2, 1), (4, 5), (1, 5)):
+        seen = AttentionPool(8, mechanism=name, heads=heads, queries=queries).double()(image)
+        mean = seen.mean_over_queries()
+        torch.testing.assert_close(mean.context, seen.context if queries == 1 else seen.context.mean(1))
+        torch.testing.assert_close(mean.weights, seen.weights.flatten(1, -2).mean(1))
+        torch.testing.assert_close(mean.map(5, 5)[1:2], seen[1].mean_over_queries().map(5, 5))
+
+
 def test_tokens_and_images_are_the_same():
     pool = AttentionPool(8, mechanism="continuous-softmax", heads=2).double()
     image = draw(2, 8, 3, 4)
