@@ -32,7 +32,8 @@ class SentenceEncoder:
 
     Attributes:
         dim: 384, size of a state.
-        cached: states by sentence.
+        cached: states by sentence, at most `CACHE_BYTES`.
+        bytes: size of the cached states.
 
     Reference: Wang et al. 2020 (MiniLM); Reimers and Gurevych 2019 (sentence encoders).
     """
@@ -41,6 +42,7 @@ class SentenceEncoder:
 
     def __init__(self) -> None:
         self.cached: dict[Sentence, Tensor] = {}
+        self.bytes = 0
         found = find_spec(PACKAGE)
         if found is None or found.origin is None:
             raise MissingExtra("text=minilm", PACKAGE, "sentences")
@@ -75,9 +77,10 @@ class SentenceEncoder:
 
     def _keep(self, states: dict[Sentence, Tensor]) -> None:
         for key, value in states.items():
-            if len(self.cached) * value.nbytes > CACHE_BYTES:
-                return
-            self.cached.setdefault(key, value)
+            if key not in self.cached and self.bytes + value.nbytes <= CACHE_BYTES:
+                # A view would keep the states of all sentences that were read with it.
+                self.cached[key] = value.clone()
+                self.bytes += value.nbytes
 
     @torch.no_grad()
     def _encode(self, keys: Sequence[Sentence], *, progress: bool = False) -> dict[Sentence, Tensor]:

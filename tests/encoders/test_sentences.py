@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,18 @@ def test_states_do_not_depend_on_the_batch_and_are_kept(tmp_path: Path, monkeypa
     monkeypatch.setattr(again, "_encode", lambda keys, progress=False: dict.fromkeys(keys, torch.full((4, 384), 7.0)))
     again.prepare([("a", "dog", "swimming"), ("two", "men")])
     torch.testing.assert_close(again([("two", "men")])[0], both[1, :4], atol=2e-3, rtol=0)
+
+
+def test_a_long_sentence_that_does_not_fit_leaves_room_for_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "foveate.encoders.sentences.find_spec", lambda name: importlib.machinery.ModuleSpec(name, None, origin="x")
+    )
+    monkeypatch.setattr("foveate.encoders.sentences.CACHE_BYTES", 40)
+    encoder = SentenceEncoder()
+    sizes = {("a",): 4, ("b",) * 9: 9, ("c",): 4, ("d",): 4}
+    monkeypatch.setattr(encoder, "_encode", lambda keys, progress=False: {key: torch.ones(sizes[key]) for key in keys})
+    encoder(list(sizes))
+    assert list(encoder.cached) == [("a",), ("c",)]
+    encoder([("a",), ("d",)])
+    assert list(encoder.cached) == [("a",), ("c",)]
+    assert encoder.bytes == 32
