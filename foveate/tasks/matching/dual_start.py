@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from foveate.data.vocabulary import Vocabulary
 from foveate.encoders import WordsInContext
 from foveate.errors import DataError
-from foveate.io import read_json
 from foveate.models import FragmentMatcher
+from foveate.tasks.other_run import OtherRun
 
 # A sentence has the mean of its states, a word its own: about the part of one word in the mean, for the same size.
 STATES = 0.3
@@ -34,8 +33,8 @@ def start_from_dual(model: FragmentMatcher, run: Path, words: Vocabulary) -> Non
 
     Raises DataError if the run is of another model or vocabulary.
     """
-    tensors = {name: tensor.float() for name, tensor in _load(run).items()}
-    if tuple(read_json("dual_start", run / "vocabulary.json", SOURCE)["words"]["words"]) != tuple(words.words):
+    tensors, known = OtherRun.load("dual_start", run, SOURCE)
+    if known != tuple(words.words):
         raise DataError(f"dual_start: expected the vocabulary of the data in {run}, got another; train it on this data")
     found, half = _layers(run, tensors), model.image.dim
     text = model.text
@@ -59,13 +58,6 @@ def start_from_dual(model: FragmentMatcher, run: Path, words: Vocabulary) -> Non
                     "same hidden, word_dim and features as the run"
                 )
             target.copy_(tensor)
-
-
-def _load(run: Path) -> dict[str, Tensor]:
-    path = run / "model.safetensors"
-    if not path.is_file():
-        raise DataError(f"dual_start: expected the file {path}, got none; pass {SOURCE}")
-    return load_file(path)
 
 
 def _layers(run: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

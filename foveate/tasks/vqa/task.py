@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from foveate.attention import mechanism
 from foveate.attention.attended import Grid, grid_size, map_weights
 from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError
@@ -16,7 +18,7 @@ from foveate.io import DataRoot
 from foveate.losses import LOSSES
 from foveate.metrics import AnswerAccuracy, AttentionMetrics, box_maps, choose_answers
 from foveate.metrics.accuracy import Rule, question_keys
-from foveate.models import Answered, AnsweringModel
+from foveate.models import Answered, AnsweringModel, ReasoningDAN
 from foveate.models.answering import Reading
 from foveate.ops.density import Density
 from foveate.ops.resample import resample_map
@@ -26,6 +28,7 @@ from foveate.tasks.presentation import Demo, Page, Presentation
 from foveate.tasks.task import Loss
 from foveate.tasks.vqa.constraints import answer_resourcing, answer_swapping
 from foveate.tasks.vqa.data import QuestionExamples, VQABatch, VQAExample, choose_vocabulary, collate
+from foveate.tasks.vqa.matching_start import start_from_matching
 from foveate.tasks.vqa.predictor import VQAPredictor
 from foveate.tasks.vqa.report import DEMO, PAGE, PRESENTATION
 from foveate.tasks.vqa.settings import VQASettings
@@ -130,8 +133,11 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         return chosen.model.build(vocabulary, chosen.word_dim, encoder, chosen.attention(), answers=answers)
 
     def initialise(self, model: AnsweringModel, root: DataRoot = None) -> None:
-        """Load the image encoder and the word vectors of the settings."""
+        """Load the image encoder, the word vectors and the layers of a matching run, as the settings say."""
         self.inputs.initialise(self.settings, model.image, model.text, self.settings.words, root)
+        if self.settings.matching_start is not None:
+            assert isinstance(model, ReasoningDAN)  # the settings reject others
+            start_from_matching(model, Path(self.settings.matching_start).expanduser(), self.inputs.words)
 
     def examples(self, split: str, root: DataRoot) -> QuestionExamples:
         """The questions of a split with their images, and where to look if that is needed."""
@@ -148,6 +154,8 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
     def loss(self, model: AnsweringModel, batch: VQABatch, step: int) -> Loss:
         """The loss of the answers plus guidance and constraints, each with its weight."""
         chosen, answered = self.settings, self.run(model, batch)
+        if step < chosen.softmax_steps:
+            answered = _with_softmax(answered)
         parts = {"answers": LOSSES[chosen.loss].function(answered.scores, batch.targets)}
         weights = {"answers": 1.0, "guidance": chosen.guidance, "ccr": chosen.ccr.weight, "ccs": chosen.ccs.weight}
         if chosen.guidance:
@@ -227,6 +235,17 @@ def _score_guidance(reading: Reading, grid: Grid, target: Tensor) -> Tensor:
         )
     losses: Tensor = loss(reading.scores, weights / total.where(total > 0, 1), grid=grid, mask=reading.mask)
     return losses.where(total[..., 0] > 0, 0).sum()
+
+
+def _with_softmax(answered: Answered) -> Answered:
+    """The same answers with softmax as the last attention over the image."""
+    reading, own, attend = answered.reading, answered.image[-1], mechanism("softmax")
+    attended = attend(reading.scores, reading.values, grid=own.grid, mask=reading.mask)
+    # Parameters of the mechanism get zero gradients: processes that train together expect one for each.
+    idle = sum(0 * parameter.sum() for parameter in reading.attend.parameters())
+    scores = reading.answer(reading.question, attended.context) + idle
+    image = (*answered.image[:-1], attended)
+    return replace(answered, scores=scores, image=image, reading=replace(reading, attend=attend))
 
 
 def _ids(texts: Iterable[str]) -> Tensor:
