@@ -11,9 +11,8 @@ from torch import Tensor
 
 from foveate.checks import at_least_float32, beside_rows, check_dim, check_floating, check_mask, is_tracing
 from foveate.ops.derivatives import needs_function
-from foveate.ops.simplex import MAX_ALPHA, _entmax_steep, _powers
+from foveate.ops.simplex import MAX_ALPHA, _entmax_flat, _entmax_steep
 
-_MAX_STEPS = 100
 _SMALL = 0.03  # below it, a series replaces differences that cancel
 
 
@@ -80,26 +79,12 @@ def _entmax_alpha(scores: Tensor, alpha: Tensor) -> Tensor:
     finite = torch.where(infinite, ties, scores).double()
     peak = top.masked_fill(infinite, 0).double()
     gain = (alpha.double() - 1).expand_as(top)
-    weights = _flat(finite - peak, gain.clamp(max=1.0))
+    weights = _entmax_flat(finite - peak, gain.clamp(max=1.0))
     steep = (gain > 1)[..., 0]
     if bool(steep.any()):
         weights[steep] = _entmax_steep(finite[steep], peak[steep], gain[steep])
     weights = weights / weights.sum(-1, keepdim=True)
     return weights.masked_fill(nothing, 0).to(scores.dtype).contiguous()
-
-
-def _flat(scores: Tensor, gain: Tensor) -> Tensor:
-    """`foveate.ops.simplex._entmax_flat` with one gain per row."""
-    shift = torch.zeros_like(gain)
-    for _ in range(_MAX_STEPS):
-        weights = _powers(scores, shift, gain)
-        total = weights.sum(-1, keepdim=True)
-        slope = torch.where(weights > 0, weights.pow(1 - gain), 0).sum(-1, keepdim=True)
-        step = torch.expm1(gain * total.log()) / gain * total.pow(1 - gain) / slope
-        shift = shift + step
-        if not bool((step > 4 * torch.finfo(scores.dtype).eps * (1 + shift)).any()):
-            break
-    return _powers(scores, shift, gain)
 
 
 @_entmax_alpha.register_fake

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from foveate.ops.grid import grid_edges
-from foveate.ops.simplex import _powers
 
 ENTMAX_STEPS = 25
 STEEP_STEPS = 64
@@ -73,6 +72,11 @@ def _newton(scores: Tensor, gain: float | Tensor) -> Tensor:
         shift = shift + torch.expm1(gain * total.log()) / gain * total.pow(1 - gain) / slope
     weights = _powers(scores, shift, gain)
     return weights / weights.sum(-1, keepdim=True)
+
+
+def _powers(scores: Tensor, shift: Tensor, gain: float | Tensor) -> Tensor:
+    """[1 + gain (z − c)]_+^{1/gain}."""
+    return torch.exp(torch.log1p(((scores - shift) * gain).clamp(min=-1)) / gain)
 
 
 def _by_sorting(scores: Tensor, alpha: float) -> Tensor:
@@ -154,6 +158,18 @@ def in_float32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return function(*(x.float() for x in arguments)).double()
 
     return call
+
+
+def plain_where(condition: Tensor, chosen: Tensor, other: Tensor) -> Tensor:
+    """`torch.where` of booleans, which onnxruntime does not have.
+
+    >>> plain_where(torch.tensor([True, False]), torch.tensor([False, False]), torch.tensor([True, True])).tolist()
+    [False, True]
+    """
+    if chosen.dtype != torch.bool or other.dtype != torch.bool:
+        unchanged: Tensor = NotImplemented  # torch then keeps the operator
+        return unchanged
+    return (condition & chosen) | (~condition & other)
 
 
 def plain_hypot(a: Tensor, b: Tensor) -> Tensor:

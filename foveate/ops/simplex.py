@@ -228,7 +228,7 @@ def _solve(scores: Tensor, top: Tensor, alpha: float) -> Tensor:
     if alpha > 2:
         weights = _entmax_steep(scores.double(), top.double(), alpha - 1).to(scores.dtype)
     else:
-        weights = _entmax15(scores - top) if alpha == 1.5 else _entmax_flat(scores - top, alpha)
+        weights = _entmax15(scores - top) if alpha == 1.5 else _entmax_flat(scores - top, alpha - 1)
     # The sum differs from one by the rounding of the threshold.
     return weights.div_(weights.sum(-1, keepdim=True))
 
@@ -265,28 +265,31 @@ def _entmax15(scores: Tensor) -> Tensor:
     return torch.sub(half, threshold, out=excess).clamp_(min=0).square_()
 
 
-def _entmax_flat(scores: Tensor, alpha: float) -> Tensor:
-    """α < 2: [1 + (α − 1)(z − c)]_+^{1/(α−1)} by Newton on the norm, which is convex in c.
+def _entmax_flat(scores: Tensor, gain: float | Tensor) -> Tensor:
+    """α ≤ 2, gain = α − 1: [1 + gain (z − c)]_+^{1/gain} by Newton on the norm, which is convex in c.
 
-    With the threshold written as c = (τ + 1)/(α − 1), α → 1 is exp(z − c) and nothing cancels.
+    With the threshold written as c = (τ + 1)/gain, α → 1 is exp(z − c) and nothing cancels.
     """
-    gain = alpha - 1
+    limits = torch.finfo(scores.dtype)
     shift = scores.new_zeros((*scores.shape[:-1], 1))
+    weights, base = torch.empty_like(scores), torch.empty_like(scores)
     for _ in range(_MAX_STEPS):
-        weights = _powers(scores, shift, gain)
+        _powers(scores, shift, gain, weights, base)
         total = weights.sum(-1, keepdim=True)
-        slope = weights.pow(1 - gain).sum(-1, keepdim=True)
+        slope = torch.div(weights, base.add_(1).clamp_(min=limits.tiny), out=base).sum(-1, keepdim=True)  # Σ p^{1−gain}
         # Newton on (Σp)^gain − 1; expm1 keeps its digits where gain → 0.
         step = torch.expm1(gain * total.log()) / gain * total.pow(1 - gain) / slope
         shift = shift + step
-        if not bool((step > 4 * torch.finfo(scores.dtype).eps * (1 + shift)).any()):
+        if not bool((step > 4 * limits.eps * (1 + shift)).any()):
             break
-    return _powers(scores, shift, gain)
+    return _powers(scores, shift, gain, weights, base)
 
 
-def _powers(scores: Tensor, shift: Tensor, gain: float | Tensor) -> Tensor:
-    """[1 + gain (z − c)]_+^{1/gain}."""
-    return torch.exp(torch.log1p(((scores - shift) * gain).clamp(min=-1)) / gain)
+def _powers(scores: Tensor, shift: Tensor, gain: float | Tensor, weights: Tensor, base: Tensor) -> Tensor:
+    """The weights [1 + gain (z − c)]_+^{1/gain}, and the base less one, each written over what was there."""
+    torch.sub(scores, shift, out=base).mul_(gain).clamp_(min=-1)
+    # exp2: exp and pow take five times as long, and much longer where the result is zero.
+    return torch.log1p(base, out=weights).mul_(math.log2(math.e) / gain).exp2_()
 
 
 def _entmax_steep(scores: Tensor, top: Tensor, gain: float | Tensor) -> Tensor:
@@ -357,10 +360,11 @@ def _metric(weights: Tensor, alpha: float) -> Tensor:
     """q = p^{2−α} where p > 0, and 0 elsewhere, for α ≤ 2; finite, with a finite derivative."""
     if alpha == 1.0:
         return weights
-    support = weights > 0
+    support = weights.sign()  # of numbers: products with booleans are slow
     if alpha == 2.0:
-        return support.to(weights.dtype)
-    return weights.clamp(min=torch.finfo(weights.dtype).tiny).pow(2 - alpha) * support
+        return support
+    # The powers of one instead of zero: those of the smallest numbers take twice as long.
+    return (weights + (1 - support)).clamp(min=torch.finfo(weights.dtype).tiny).pow(2 - alpha) * support
 
 
 def _steep_product(weights: Tensor, direction: Tensor, alpha: float) -> Tensor:
