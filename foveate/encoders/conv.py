@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from safetensors.torch import load_file
@@ -38,6 +39,8 @@ class ConvEncoder(ImageEncoder):
     >>> ConvEncoder(size=112)(torch.zeros(1, 3, 112, 112)).values.shape
     torch.Size([1, 49, 256])
     """
+
+    recomputable: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -97,6 +97,8 @@ class AdditiveScores(nn.Module):
 
     The affine map is split in two, so that the part of the locations is computed once per image.
     """
+
+    recomputable: ClassVar[bool] = True
 
     def __init__(self, dim: int, size: int) -> None:
         super().__init__()

@@ -250,6 +250,8 @@ class GuidedAttention(nn.Module):
     Reference: Nam et al. 2017, eq. 4-5 and 8-10.
     """
 
+    recomputable: ClassVar[bool] = True
+
     def __init__(self, dim: int, hidden: int, attend: nn.Module, dropout: float) -> None:
         super().__init__()
         self.locations, self.memory = nn.Linear(dim, hidden), nn.Linear(hidden, hidden)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -135,6 +135,8 @@ class MCAN(AnsweringModel):
 class EncoderLayer(nn.Module):
     """Self-attention, then a feed-forward layer; each added to its input and normalised."""
 
+    recomputable: ClassVar[bool] = True
+
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.attend = MultiheadAttention(dim, heads, dropout=dropout)
@@ -158,6 +160,8 @@ class DecoderAttention:
 
 class DecoderLayer(nn.Module):
     """Self-attention of the image, attention to the words, a feed-forward layer; each added and normalised."""
+
+    recomputable: ClassVar[bool] = True
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()

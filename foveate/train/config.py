@@ -141,7 +141,10 @@ class Training:
         save_every: seconds between checkpoints; one is also written at the end of every epoch.
         seed: of everything random: initial weights, order of the examples, dropout.
         workers: processes that read examples; 0 reads them in the training process.
-        precision: "bf16" computes in bfloat16 on a GPU; the CPU always uses that of the model, which is faster.
+        precision: "bf16" and "fp16" compute matrix products in bfloat16 or float16 on a GPU, the latter with a scaled
+            loss. On a CPU, "bf16" uses the type of the model, which is faster, and "fp16" raises FoveateError.
+        gradient_checkpointing: compute the activations of layers again in the backward pass instead of keeping them,
+            which takes less memory and more time; the weights are the same, bit for bit.
         tracker: pass the log on to "tensorboard" (files in the directory of the run), "mlflow", "wandb" or "trackio";
             each needs its package.
         tensorboard: the same as tracker="tensorboard".
@@ -166,9 +169,10 @@ class Training:
     save_every: float = 300.0
     seed: int = 0
     workers: int = 0
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     tensorboard: bool = False
     tracker: Literal["tensorboard", "mlflow", "wandb", "trackio"] | None = None
+    gradient_checkpointing: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulate", "evaluate_every", "curve_examples"):

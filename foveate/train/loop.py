@@ -21,6 +21,7 @@ from foveate.train.averaging import WeightAverage
 from foveate.train.batches import Plan, move, read_batches, seed_everything
 from foveate.train.config import Training, build_optimiser, scale_and_clip, set_rate
 from foveate.train.evaluation import collect, save_familiarity
+from foveate.train.precision import LossScale, half_type
 from foveate.train.processes import (
     LossModule,
     StopRequest,
@@ -29,6 +30,7 @@ from foveate.train.processes import (
     make_accelerator,
     sum_over_processes,
 )
+from foveate.train.recompute import recompute_layers
 from foveate.train.records import (
     CONFIG,
     CURVE,
@@ -104,9 +106,12 @@ def fit(
     Returns:
         the evaluations on the split "val".
     """
-    accelerator = make_accelerator(training.precision)
+    accelerator = make_accelerator()
+    half_type(training.precision, accelerator.device)  # raises an error before anything is written
     directory = Path(directory)
     model, before = _first_model(task, training.seed, start, root)
+    if training.gradient_checkpointing:
+        recompute_layers(model)
     train, val = task.examples("train", root), task.examples("val", root)
     with ExitStack() as stack:
         if accelerator.is_main_process:
@@ -189,7 +194,9 @@ class _Trainer:
         self.train, self.val, self.before = train, val, before
         self.model = model.to(accelerator.device).train()
         self.optimiser = build_optimiser(training.optimiser, self.model.parameters())
-        self.loss: nn.Module = accelerator.prepare(LossModule(task, self.model))
+        dtype = half_type(training.precision, accelerator.device)
+        self.loss: nn.Module = accelerator.prepare(LossModule(task, self.model, dtype))
+        self.scale = LossScale() if dtype is torch.float16 else None
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.plan = Plan(
             len(train),
@@ -225,7 +232,9 @@ class _Trainer:
             return
         position = load_checkpoint(path, self.model, self.optimiser, self.task.obsolete_weights, self._averaged())
         expected = {**self._position(), "step": position["step"]}
-        if position != expected:
+        if self.scale is not None:
+            self.scale = LossScale(position.pop("scale", self.scale.value), position.pop("good", 0))
+        if any(position[name] != value for name, value in expected.items()):
             raise DataError(
                 f"resume: expected {position['processes']} process(es) with {position['steps_per_epoch']} steps "
                 f"as in {path}, got {expected['processes']} with {expected['steps_per_epoch']}; "
@@ -275,18 +284,29 @@ class _Trainer:
         # Gradients are means over processes of sums over examples: this scale makes them means, or sums, over all.
         items = sums[-4].clamp_min(1) if training.reduction == "mean" else torch.ones_like(sums[-4])
         scale = self.accelerator.num_processes / items
+        if self.scale is not None:
+            scale = scale / self.scale.value
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         length = scale_and_clip(gradients, scale, training.clip).to(sums)
         # The only place in a step where the CPU waits for the GPU.
         *totals, count, examples, stopped, save, norm = torch.cat([sums, length.reshape(1)]).tolist()
         loss, *parts = (total / max(count, 1) for total in totals)
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+        if math.isfinite(loss) and math.isfinite(norm):
+            self._change_weights()
+        elif math.isfinite(loss) and self.scale is not None and not self.scale.is_least:
+            self.scale.lower()  # the scaled gradient has overflowed in float16: this step changes nothing
+            norm = 0.0
+        else:
             self._raise_diverged(loss, norm, numbers)
+        self.optimiser.zero_grad(set_to_none=True)
+        return _Step(loss, dict(zip(names, parts, strict=True)), norm, int(examples), stopped > 0, save > 0)
+
+    def _change_weights(self) -> None:
         self.optimiser.step()
         if self.average is not None:
             self.average.update(self.step)
-        self.optimiser.zero_grad(set_to_none=True)
-        return _Step(loss, dict(zip(names, parts, strict=True)), norm, int(examples), stopped > 0, save > 0)
+        if self.scale is not None:
+            self.scale.keep()
 
     def _backward(self) -> tuple[list[Loss], list[int]]:
         """Accumulate the gradients of this step's batches; processes average theirs after the last one."""
@@ -301,7 +321,7 @@ class _Trainer:
                     loss = self.loss(move(batch, self.accelerator.device), self.before + self.step)
                 except NotANumber:  # attention notices weights that have overflowed before the loss does
                     self._raise_diverged(math.nan, math.nan, used + numbers)
-                self.accelerator.backward(loss.total)
+                self.accelerator.backward(loss.total if self.scale is None else loss.total * self.scale.value)
             losses.append(loss)
             used += numbers
         return losses, used
@@ -401,7 +421,8 @@ class _Trainer:
         broadcast_buffers(self.model)
         if self.accelerator.is_main_process:
             path, average = self.directory / CHECKPOINT, self._averaged()
-            save_checkpoint(path, self.model, self.optimiser, self._position(), average)
+            scale = {} if self.scale is None else {"scale": self.scale.value, "good": self.scale.good}
+            save_checkpoint(path, self.model, self.optimiser, self._position() | scale, average)
             if self.history.best is None:  # a run that is stopped before its first evaluation can be used
                 self._save_weights()
         self.saved_step, self.saved_at = self.step, time.monotonic()

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +22,14 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-def make_accelerator(precision: str = "fp32") -> Accelerator:
+def make_accelerator() -> Accelerator:
     """The accelerator of this process: a single one, or one of those that torchrun started.
 
     Raises FoveateError if torchrun started several processes and accelerate found one: each would train its own model.
     """
     from accelerate import Accelerator
 
-    on_gpu = torch.cuda.is_available()
-    accelerator = Accelerator(cpu=not on_gpu, mixed_precision="bf16" if on_gpu and precision == "bf16" else "no")
+    accelerator = Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no")  # `LossModule` does it
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != started:
         raise FoveateError(
@@ -43,14 +43,23 @@ class LossModule(nn.Module):
     """The loss of a task as a module, so that a task can call any method of its model.
 
     Gradients are averaged over processes only for what runs inside the forward of a module; this is all of `Task.loss`.
+
+    Args:
+        task, model: `task.loss` is computed with the model.
+        dtype: that matrix products are computed in; None computes in that of the model.
     """
 
-    def __init__(self, task: AnyTask, model: nn.Module) -> None:
+    def __init__(self, task: AnyTask, model: nn.Module, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.task, self.model = task, model
+        self.task, self.model, self.dtype = task, model, dtype
 
     def forward(self, batch: Any, step: int) -> Loss:
-        return self.task.loss(self.model, batch, step)
+        if self.dtype is None:
+            return self.task.loss(self.model, batch, step)
+        device = next(self.model.parameters()).device
+        with torch.autocast(device.type, dtype=self.dtype):
+            loss = self.task.loss(self.model, batch, step)
+        return replace(loss, total=loss.total.float())
 
 
 def gather_states(accelerator: Accelerator, state: dict[str, Any]) -> list[dict[str, Any]]:

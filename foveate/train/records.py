@@ -28,8 +28,18 @@ SOURCE = "it is part of a run that foveate train writes"
 CONFIG, VOCABULARY, ENVIRONMENT, LOG = "config.json", "vocabulary.json", "environment.json", "log.jsonl"
 METRICS, FAMILIARITY, EXAMPLES = "metrics.json", "familiarity.safetensors", "examples.npz"
 CURVE = "curve"  # the event of small evaluations in the log
-# A run may be extended, or read its data in another way, without becoming another run.
-EXTENDED = ("epochs", "steps", "patience", "save_every", "workers", "curve_points", "curve_examples", "tracker")
+# A run may be extended, or read its data or use memory in another way, without becoming another run.
+EXTENDED = (
+    "epochs",
+    "steps",
+    "patience",
+    "save_every",
+    "workers",
+    "curve_points",
+    "curve_examples",
+    "tracker",
+    "gradient_checkpointing",
+)
 CHANGEABLE = frozenset(f"config.json.{name}" for name in ("about", *(f"training.{name}" for name in EXTENDED)))
 PACKAGES = ("foveate", "torch", "accelerate", "safetensors", "numpy")
 

@@ -179,7 +179,7 @@ def save_checkpoint(
     Args:
         path: of the file, written atomically.
         model, optimiser: in their present state.
-        position: the step, and what defines a step (processes, steps per epoch).
+        position: the step, what defines a step (processes, steps per epoch), and the scale of the loss if it has one.
         average: averaged weights by name, if the training has them.
     """
     tensors = {f"model.{name}": tensor for name, tensor in named_tensors(model).items()}
@@ -210,7 +210,8 @@ def load_checkpoint(
     saved = {name.removeprefix("optimiser."): value for name, value in tensors.items() if name.startswith("optimiser.")}
     entries: dict[int, dict[str, Any]] = {}
     try:
-        position = {name: int(state["position"][name]) for name in ("step", "steps_per_epoch", "processes")}
+        required = ("step", "steps_per_epoch", "processes")
+        position = {name: int(state["position"][name]) for name in dict.fromkeys([*required, *state["position"]])}
         for name, value in {**saved, **state["optimiser"]}.items():
             number, _, key = name.partition(".")
             entries.setdefault(int(number), {})[key] = value
