@@ -9,7 +9,7 @@ from foveate.cli.terminal import keyword_options
 from foveate.registry import lookup
 
 
-def completion(shell: str) -> None:
+def completion(shell: str) -> str:
     """Print a script that completes the commands and options of foveate.
 
     Load it with `source <(foveate completion bash)` or `source <(foveate completion zsh)`, or save that of fish as
@@ -18,7 +18,9 @@ def completion(shell: str) -> None:
     Args:
         shell: bash, zsh or fish.
     """
-    print(lookup("completion", shell, SHELLS)(), end="")
+    script = lookup("completion", shell, SHELLS)()
+    print(script, end="")
+    return script
 
 
 def words() -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from foveate.cli.terminal import UsageError, annotate, check_options, keyword_options
+from foveate.cli.terminal import UsageError, annotate, check_options, check_words, keyword_options
 from foveate.errors import FoveateError, UnknownName
 from foveate.registry import load_target, lookup
 
@@ -155,7 +155,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _dispatch(given)
+        code = _dispatch(given)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # the reader of a pipe, such as `head`, has seen enough; what is still buffered must not fail at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ERROR
     except (KeyboardInterrupt, FoveateError, ValueError, TypeError, OSError) as error:
         return _explain(error, given)
 
@@ -178,6 +184,7 @@ def _dispatch(given: list[str]) -> int:
             rest = fields_as_changes(rest, function)
         else:
             check_options(name, function, rest)
+        check_words(name, function, rest)
         return _call(name, function, rest, "--json" in flags)
 
 

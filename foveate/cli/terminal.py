@@ -50,6 +50,44 @@ def check_options(command: str, function: Callable[..., Any], words: Sequence[st
             raise UnknownName(f"foveate {command}", name, known)
 
 
+def check_words(command: str, function: Callable[..., Any], words: Sequence[str]) -> None:
+    """Raises UsageError if an argument, or the value of an option, is missing.
+
+    >>> def show(run: str, image: str, *, beams: int = 1) -> None: ...
+    >>> check_words("caption", show, ["scenes-captioning"])
+    Traceback (most recent call last):
+    foveate.cli.terminal.UsageError: caption: expected IMAGE, got nothing; see foveate caption --help
+    >>> check_words("caption", show, ["scenes-captioning", "a.png", "--beams"])
+    Traceback (most recent call last):
+    foveate.cli.terminal.UsageError: caption: expected a value after --beams, got nothing; see foveate caption --help
+    """
+    if {"-h", "--help"} & set(words):
+        return
+    hints = get_type_hints(function, include_extras=True)
+    given, places, rest = set[str](), 0, list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        if not word.startswith("--"):
+            places += 1
+            continue
+        given.add(name := name.removeprefix("--").replace("-", "_"))
+        if equals or hints.get(name) is bool:
+            continue
+        form = _form(hints.get(name))
+        if form is not None and form.many:
+            while rest and not rest[0].startswith("--"):
+                rest.pop(0)
+        elif not rest or rest.pop(0).startswith("--"):
+            raise UsageError(f"{command}: expected a value after {word}, got nothing; see foveate {command} --help")
+    needed = [p for p in inspect.signature(function).parameters.values() if p.default is inspect.Parameter.empty]
+    positional = [p.name.upper() for p in needed if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    options = [p.name for p in needed if p.kind is inspect.Parameter.KEYWORD_ONLY and p.name not in given]
+    missing = [*positional[places:], *(f"--{name.replace('_', '-')}" for name in options)]
+    if missing:
+        raise UsageError(f"{command}: expected {', '.join(missing)}, got nothing; see foveate {command} --help")
+
+
 def keyword_options(function: Callable[..., Any]) -> dict[str, Any]:
     """The keyword-only parameters by name, each with the type of its default."""
     found = inspect.signature(function).parameters.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -108,3 +109,40 @@ def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str])
     )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "--plot"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train"], "train: expected RECIPE, got nothing"),
+        (["caption", "scenes-captioning"], "caption: expected IMAGE, got nothing"),
+        (["answer"], "answer: expected RUN, IMAGE, QUESTION, got nothing"),
+        (["predict", "scenes-vqa"], "predict: expected --out, got nothing"),
+        (["search", "x", "y", "--top"], "search: expected a value after --top, got nothing"),
+        (["search", "x", "y", "--top", "--plot", "a.png"], "search: expected a value after --top, got nothing"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error == f"{said}; see foveate {words[0]} --help\n"
+
+
+def test_options_of_many_words_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "no-such-table", "--only", "--dry-run"]) == 2
+    assert "no-such-table" in capsys.readouterr().err
+
+
+def test_a_pipe_that_is_closed_ends_the_command_quietly() -> None:
+    program = "import sys; from foveate.cli import main; sys.exit(main(['completion', 'bash']))"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
+
+
+def test_the_script_of_completion_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash", "--json"]) == 0
+    assert "complete -o filenames -F _foveate foveate" in json.loads(capsys.readouterr().out)
