@@ -24,6 +24,7 @@ from foveate.ops.plain import (
     plain_hypot,
     plain_prox_tv,
     plain_sort,
+    plain_where,
 )
 from foveate.registry import optional
 
@@ -51,13 +52,14 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def onnx_decompositions() -> dict[Any, Callable[..., Any]]:
-    """The same and what onnxruntime lacks: factorisations by columns, and functions of float64 in float32."""
+    """The same and what onnxruntime lacks: factorisations, choices between booleans, functions of float64."""
     aten = torch.ops.aten
     names = ("atan2", "atan", "asin", "acos", "erf", "erfc", "special_erfc", "cos", "sin", "log1p", "expm1")
     single = [getattr(aten, name).default for name in names]
     return {
         **decompositions(),
         aten.hypot.default: plain_hypot,
+        aten.where.self: plain_where,
         aten.sort.stable: plain_sort,
         aten.argsort.stable: lambda x, *, stable, dim=-1, descending=False: plain_sort(x, stable, dim, descending)[1],
         aten.linalg_cholesky_ex.default: lambda matrix, upper=False, **_: plain_cholesky(matrix, upper),

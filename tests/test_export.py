@@ -18,6 +18,7 @@ from foveate.ops.plain import (
     plain_entmax_alpha,
     plain_prox_tv,
     plain_sort,
+    plain_where,
 )
 from tests.cases import draw
 
@@ -127,6 +128,12 @@ def test_plain_linear_algebra():
     torch.testing.assert_close(plain_cholesky_solve(right, root.mT, upper=True), torch.linalg.solve(matrix, right))
     for descending in (False, True):
         torch.testing.assert_close(plain_sort(right, dim=1, descending=descending)[0], right.sort(1, descending)[0])
+
+
+def test_plain_choice_is_for_booleans_alone():
+    condition, a, b = torch.cartesian_prod(*[torch.tensor([False, True])] * 3).unbind(-1)
+    assert plain_where(condition, a, b).tolist() == torch.where(condition, a, b).tolist()
+    assert plain_where(condition, a.float(), b.float()) is NotImplemented  # torch keeps the operator
 
 
 @tracer
