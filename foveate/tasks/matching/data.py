@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,19 +68,21 @@ class CaptionPairs:
         self, data: Dataset, source: ImageSource, *, each: int | None, views: int = 1, pooled: bool = False
     ) -> None:
         self.data, self.images = data, ImageReader(source, views, pooled=pooled)
-        self.rows = [
-            own[start : start + (each or len(own))]
-            for own in (data.captions_of(image.id) for image in data.images)
-            for start in range(0, len(own), each or max(1, len(own)))
-        ]
+        counts = data.caption_counts()
+        images = self.images.readable(data, np.flatnonzero(counts))
+        self.each = each or int(counts.max(initial=1))
+        # Positions, since records of millions of images need not fit into memory.
+        pieces = -(-counts[images] // self.each)
+        self.rows = np.repeat(images, pieces)
+        self.starts = self.each * (np.arange(len(self.rows)) - np.repeat(pieces.cumsum() - pieces, pieces))
 
     def __len__(self) -> int:
         return len(self.rows) * self.images.views
 
     def __getitem__(self, number: int) -> MatchingExample:
         view, row = self.images.locate(number, len(self.rows))
-        captions = self.rows[row]
-        image = self.data.image(captions[0])
+        image, start = self.data.images[int(self.rows[row])], int(self.starts[row])
+        captions = self.data.captions_of(image.id)[start : start + self.each]
         return MatchingExample(image.id, self.images(image, view), captions)
 
     def fingerprint(self) -> str:

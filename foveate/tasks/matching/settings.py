@@ -71,6 +71,8 @@ class MatchingSettings(TaskSettings):
     Attributes:
         model: a row of `MODELS` that matches images with sentences, with its sizes.
         ranking: the ranking loss.
+        guidance: weight of the loss that pulls the attention of words towards the boxes of their phrases, where the
+            training captions have any (Flickr30k Entities, Scenes); 0, as in the papers, learns it from matching alone.
         word_dim: size of a word vector.
         words: source of the word vectors: "glove" or a text file; None starts at random.
         word_std: standard deviation of word vectors that start at random.
@@ -105,6 +107,7 @@ class MatchingSettings(TaskSettings):
 
     model: MatchingModelSettings = field(default_factory=SCANSettings)
     ranking: Ranking = field(default_factory=Ranking)
+    guidance: float = 0.0
     word_dim: int = 300
     words: str | None = None
     word_std: float = 1.0
@@ -118,7 +121,7 @@ class MatchingSettings(TaskSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("word_std", "word_dropout"):
+        for name in ("guidance", "word_std", "word_dropout"):
             check_number("matching", name, getattr(self, name), least=0, advice="use zero or more")
         if self.word_range is not None:
             check_number("matching", "word_range", self.word_range, above=0, advice="SCAN uses 0.1")
@@ -136,6 +139,8 @@ class MatchingSettings(TaskSettings):
                 "matching: expected a model of words and locations with text=minilm for dual_start, got another; use "
                 "model=scan or model=bfan with model.text=minilm"
             )
+        if self.guidance:
+            self._check_guidance()
         if self.min_count is not None:
             check_number("matching", "min_count", self.min_count, least=1, advice="use at least one")
         if self.model.cross_attention:
@@ -144,6 +149,18 @@ class MatchingSettings(TaskSettings):
             raise ValueError(
                 f"matching: expected ccr=0 and ccs=0 for a model without cross attention, got {self.ccr.weight:g} and "
                 f"{self.ccs.weight:g}; use model=scan or model=bfan"
+            )
+
+    def _check_guidance(self) -> None:
+        if not (self.model.cross_attention and self.model.words_attend):
+            raise ValueError(
+                f"matching: expected words that attend to images for guidance={self.guidance:g}, got another model; "
+                "use model=scan with model.direction=t2i, or model=bfan"
+            )
+        if self.views("train") > 1:
+            raise ValueError(
+                f"matching: expected images.views=1 for guidance={self.guidance:g}, got {self.views('train')}; boxes "
+                "are known for the image itself, not for its crops and mirror images"
             )
 
     def _check_mechanism(self) -> None:

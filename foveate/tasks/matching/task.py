@@ -21,6 +21,7 @@ from foveate.tasks.inputs import CaptionedTask
 from foveate.tasks.matching.constraints import resourcing, swapping, swapping_all
 from foveate.tasks.matching.data import CaptionPairs, MatchingBatch, MatchingExample, collate, drop_words
 from foveate.tasks.matching.dual_start import start_from_dual
+from foveate.tasks.matching.guidance import guide
 from foveate.tasks.matching.predictor import MatchingPredictor
 from foveate.tasks.matching.report import DEMO, PAGE, PRESENTATION
 from foveate.tasks.matching.retrieval_quality import MatchingMetrics, MatchingPrediction
@@ -109,7 +110,12 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
             "ranking": self._rank(model, images, texts, batch.owner, step),
             **self._constrain(model, images, texts, read, batch.tokens, step),
         }
-        weights = {"ranking": 1.0, "ccr": settings.ccr.weight, "ccs": settings.ccs.weight}
+        weights = {
+            "ranking": 1.0,
+            "guidance": settings.guidance,
+            "ccr": settings.ccr.weight,
+            "ccs": settings.ccs.weight,
+        }
         total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
         return Loss(total, len(batch.owner), parts)
 
@@ -128,15 +134,24 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
         original: Tensor,
         step: int,
     ) -> dict[str, Tensor]:
-        """CCR and CCS if they have a weight; zero until they start, so that all batches have the same parts."""
+        """Guidance, CCR and CCS if they have a weight; CCR and CCS are zero until they start.
+
+        All batches have the same parts.
+        """
         chosen = {"ccr": self.settings.ccr, "ccs": self.settings.ccs}
         parts = {name: images.values.new_zeros(()) for name, setting in chosen.items() if setting.weight}
         active = [name for name in parts if chosen[name].active(step)]
-        if not active:
+        guided = self.settings.guidance > 0
+        if not active and not guided:
             return parts
         scorer = model.scorer
         assert isinstance(scorer, Scorer)  # the settings reject constraints for other models
         attention = scorer.cross_attend(images[batch.owner], texts)
+        if guided:
+            seen = _locations(images, batch.images)
+            own = [seen[place] for place in batch.owner.tolist()]
+            first = int(self.settings.model.uses_bos_eos)
+            parts["guidance"] = guide(attention, batch.captions, own, first=first)
         if "ccr" in active:
             parts["ccr"] = resourcing(attention, scorer.aggregate, chosen["ccr"].margin)
         if "ccs" in active:
