@@ -12,6 +12,7 @@ from foveate.data.jsonl import read_folder
 from foveate.data.samples import Box, Caption, Dataset, ImageRecord, Object, Phrase, Question, Source
 from foveate.data.scan_captions import read_scan_captions
 from foveate.data.scenes import scenes, scenes_large
+from foveate.data.shards import read_shards
 from foveate.data.vocabulary import AnswerVocabulary, Vocabulary, tokenize
 from foveate.data.vqa_files import read_vqa
 
@@ -44,6 +45,7 @@ DATASETS: dict[str, Source] = {
         ("questions", "captions", "objects"),
         takes=("allow_outside", "split_seed"),
     ),
+    "shards": Source(read_shards, ("all", "train", "val", "test"), ("captions",), takes=()),
 }
 
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "read_folder",
     "read_hat",
     "read_scan_captions",
+    "read_shards",
     "read_vqa",
     "scenes",
     "scenes_large",

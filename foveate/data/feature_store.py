@@ -255,6 +255,11 @@ class JoinedStores:
         """The fingerprints of the stores."""
         return "-".join(store.fingerprint for store in self.stores)
 
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Images that could not be read, with the reason, of all stores."""
+        return {name: reason for store in self.stores for name, reason in store.skipped.items()}
+
     def get(self, key: Id | ImageRecord, view: int = 0) -> FeatureRecord:
         """Return the features of an image from the first store that has it; see `FeatureStore.get`."""
         return next((store for store in self.stores if key in store), self.stores[-1]).get(key, view)

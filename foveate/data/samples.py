@@ -273,6 +273,10 @@ class Dataset:
         """Return the captions of an image, in order."""
         return self._captions_of.get(image_id, ())
 
+    def caption_counts(self) -> np.ndarray:
+        """Return (N,) the number of captions per image."""
+        return np.array([len(self.captions_of(image.id)) for image in self.images], np.int64)
+
     def objects_of(self, image_id: Id) -> tuple[Object, ...]:
         """Return the objects in an image."""
         return self.objects.get(image_id, ())
@@ -297,6 +301,12 @@ class Dataset:
             captions=tuple(caption for caption in self.captions if caption.image_id in kept),
             objects={image_id: things for image_id, things in self.objects.items() if image_id in kept},
         )
+
+    def retokenized(self, tokenize: Callable[[str], tuple[str, ...]]) -> Dataset:
+        """Return the dataset with captions that are tokenized in another way; their phrases cover the same letters."""
+        from foveate.data.tokenizers import retokenize
+
+        return replace(self, captions=tuple(retokenize(caption, tokenize) for caption in self.captions))
 
     def fingerprint(self) -> str:
         """Return sixteen hexadecimal digits that change with any id, question, answer, caption, phrase or object name.

@@ -7,7 +7,7 @@ import sys
 import unicodedata
 from abc import ABC
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -144,8 +144,12 @@ class Vocabulary(StringTable):
     @classmethod
     def from_tokens(cls, sentences: Iterable[Sequence[str]], min_count: int = 1) -> Vocabulary:
         """Build the vocabulary of words seen at least `min_count` times, by falling frequency, ties alphabetically."""
+        return cls.from_counts(Counter(word for sentence in sentences for word in sentence), min_count)
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[str, int], min_count: int = 1) -> Vocabulary:
+        """Build the vocabulary of `from_tokens` from how often each word was seen."""
         check_number("Vocabulary", "min_count", min_count, least=1, advice="1 keeps every word")
-        counts = Counter(word for sentence in sentences for word in sentence)
         kept = sorted((w for w, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
         return cls(SPECIAL + tuple(kept))
 

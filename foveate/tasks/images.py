@@ -269,6 +269,12 @@ class ImageReader:
             raise IndexError(f"expected an example below {rows * self.views}, got {number}")
         return divmod(number % (rows * self.views), rows)
 
+    def readable(self, data: Dataset, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Those of the positions whose image `foveate extract --skip-broken` has not skipped."""
+        skipped = self.source.skipped if isinstance(self.source, FeatureStore | JoinedStores) else {}
+        left_out = [row for row in rows.tolist() if str(data.images[row].id) in skipped] if skipped else []
+        return np.setdiff1d(rows, left_out) if left_out else rows
+
     def fingerprint(self, data: Dataset) -> str:
         """The fingerprint of the annotations, joined with that of the features if there are any."""
         own = data.fingerprint()

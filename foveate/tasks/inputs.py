@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from foveate.checks import check_counts, check_number
 from foveate.data import DATASETS
 from foveate.data.feature_store import FeatureRecord, StoreDescription, stack_features
 from foveate.data.samples import Dataset
-from foveate.data.tokenizers import TOKENIZERS, retokenize
+from foveate.data.tokenizers import TOKENIZERS
 from foveate.data.vocabulary import PAD, Vocabulary
 from foveate.encoders import ImageEncoder, encoder_of, word_vectors
 from foveate.encoders.word_vectors import PACKAGED
@@ -182,7 +183,7 @@ class TaskSettings(ABC):
             )
         if self.tokenizer == "foveate":  # readers tokenize captions this way
             return data
-        return replace(data, captions=tuple(retokenize(caption, self.tokenize) for caption in data.captions))
+        return data.retokenized(self.tokenize)
 
 
 @dataclass(frozen=True)
@@ -211,8 +212,11 @@ class Inputs:
             min_count: of a token; None chooses it by the number of sentences.
         """
         settings.prepare_images(root)
-        several = list(sentences)
-        words = Vocabulary.from_tokens(several, choose_min_count(min_count, len(several)))
+        counts, number = Counter[str](), 0
+        for sentence in sentences:  # one by one: millions of them need not fit into memory
+            counts.update(sentence)
+            number += 1
+        words = Vocabulary.from_counts(counts, choose_min_count(min_count, number))
         return cls(words, *settings.images.describe(root))
 
     def grown_from(self, old: Inputs) -> Inputs:

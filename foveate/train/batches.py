@@ -78,13 +78,13 @@ class Plan:
         whole, rest = divmod(self.count, self.batch_size * self.processes)
         return whole + (rest >= self.processes)
 
-    def _order(self, epoch: int) -> list[int]:
+    def _order(self, epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "order", epoch))
-        return torch.randperm(self.count, generator=generator).tolist()
+        return torch.randperm(self.count, generator=generator)
 
-    def _own_part(self, order: list[int], batch: int) -> list[int]:
+    def _own_part(self, order: Tensor, batch: int) -> list[int]:
         size = self.batch_size * self.processes
-        everyone = order[batch * size : (batch + 1) * size]
+        everyone: list[int] = order[batch * size : (batch + 1) * size].tolist()
         # The last batch of an epoch may be smaller: its examples are divided evenly, at least one per process.
         start, stop = (len(everyone) * p // self.processes for p in (self.process, self.process + 1))
         return everyone[start:stop]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,8 +70,9 @@ class CaptionExamples:
 
     def __init__(self, data: Dataset, source: ImageSource, *, views: int = 1, rated: bool = False) -> None:
         self.data, self.images = data, ImageReader(source, views)
-        self.rows = [image for image in data.images if data.captions_of(image.id)]
-        references = ([caption.tokens for caption in data.captions_of(image.id)] for image in self.rows)
+        # Positions, since records of millions of images need not fit into memory.
+        self.rows = self.images.readable(data, np.flatnonzero(data.caption_counts()))
+        references = ([caption.tokens for caption in data.captions_of(data.images[row].id)] for row in self.rows)
         self.rate = CiderD.from_references(references) if rated else None
 
     def __len__(self) -> int:
@@ -78,7 +80,7 @@ class CaptionExamples:
 
     def __getitem__(self, number: int) -> CaptionExample:
         view, row = self.images.locate(number, len(self.rows))
-        image = self.rows[row]
+        image = self.data.images[int(self.rows[row])]
         captions = self.data.captions_of(image.id)
         shown, objects = self.images(image, view), object_names(self.data, image.id)
         return CaptionExample(image.id, shown, captions, objects, self.rate)
