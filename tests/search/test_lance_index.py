@@ -78,41 +78,49 @@ def test_readers_go_on_with_what_they_opened(tmp_path: Path) -> None:
     assert len(reader) == 6
 
 
-@pytest.mark.parametrize(("exact", "graph", "kind"), [(500, 900, "hnsw"), (100, 200, "ivf-pq")])
-def test_the_index_of_vectors_is_chosen_by_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: int, graph: int, kind: str
+@pytest.mark.parametrize(
+    ("exact", "graph", "length", "kind"),
+    [(500, 900, 1, "hnsw"), (500, 900, 3, "hnsw"), (100, 200, 1, "ivf-pq-l2-4"), (100, 200, 3, "ivf-sq-dot-4")],
+)
+def test_the_index_of_vectors_is_chosen_by_size_and_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: int, graph: int, length: int, kind: str
 ) -> None:
     monkeypatch.setattr(module, "EXACT", exact)
     monkeypatch.setattr(module, "GRAPH", graph)
     monkeypatch.setattr(module, "PARTITION", 200)
-    index = filled(tmp_path / "a.lance", 90, dim=16, dtype="float32")
+    index = LanceIndex.create(tmp_path / "a.lance", IndexDescription(16, dtype="float32"))
+    lengths = torch.linspace(1, length, 800)[:, None]
+    index.add([f"p{n}" for n in range(90)], some(90, 16) * lengths[:90])
     index.finish()
     assert [one.name for one in index._table.list_indices()] == ["names"]
-    index.add([f"q{n}" for n in range(710)], some(710, 16, seed=1))
+    index.add([f"q{n}" for n in range(710)], some(710, 16, seed=1) * lengths[90:])
     index.finish()
     index.finish()  # nothing is left to do
     kinds = sorted(one.name for one in index._table.list_indices())
-    assert kinds == [{"hnsw": "hnsw", "ivf-pq": "ivf-pq-4"}[kind], "names"]
+    assert kinds == [kind, "names"]
     assert all(one.num_unindexed_rows == 0 for one in index._table.list_indices())
     queries = some(50, 16, seed=2)
     found, expected = index.search(queries), LanceIndex(tmp_path / "a.lance", exact=True).search(queries)
+    again = LanceIndex(tmp_path / "a.lance").search(queries)
+    assert torch.equal(again.scores, found.scores)
     right = (found.positions[:, :, None] == expected.positions[:, None]).any(1).float().mean()
     assert float(right) >= 0.95
     torch.testing.assert_close(found.scores[:, 0], expected.scores[:, 0], atol=0.1, rtol=0)
 
 
 def test_a_grown_table_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module._serves("ivf-pq-4", "ivf-pq-15")
-    assert not module._serves("ivf-pq-4", "ivf-pq-16")
-    assert not module._serves("hnsw", "ivf-pq-4")
+    assert module._serves("ivf-pq-l2-4", "ivf-pq-l2-15")
+    assert not module._serves("ivf-pq-l2-4", "ivf-pq-l2-16")
+    assert not module._serves("hnsw", "ivf-pq-l2-4")
+    assert not module._serves("ivf-pq-4", "ivf-pq-l2-4")  # of earlier versions, which missed more
     for name, value in {"EXACT": 100, "GRAPH": 100, "PARTITION": 150}.items():
         monkeypatch.setattr(module, name, value)
     index = filled(tmp_path / "a.lance", 300, dim=16, dtype="float32")
     index.finish()
-    assert {one.name for one in index._table.list_indices()} == {"names", "ivf-pq-2"}
+    assert {one.name for one in index._table.list_indices()} == {"names", "ivf-pq-l2-2"}
     index.add([f"q{n}" for n in range(1000)], some(1000, 16, seed=1))
     index.finish()
-    assert {one.name for one in index._table.list_indices()} == {"names", "ivf-pq-8"}
+    assert {one.name for one in index._table.list_indices()} == {"names", "ivf-pq-l2-8"}
 
 
 def test_build_search_and_rerank(tmp_path: Path) -> None:
