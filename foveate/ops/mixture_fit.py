@@ -16,6 +16,7 @@ from foveate.ops.compact import CompactDensity
 from foveate.ops.density import Density
 from foveate.ops.em import GaussianMixtures, Mixing, Points, expectation_maximisation
 from foveate.ops.gaussian import Gaussian
+from foveate.ops.kernels.mixtures import exponential, unit_weights
 from foveate.ops.mixture import Mixture
 from foveate.ops.mixture_choice import STARTS, best_restart, choose_components, initial, take
 from foveate.ops.moments import Floor, check_points, check_weights, floor_diagonal
@@ -176,21 +177,27 @@ def _points(
         raise ShapeError(
             f"{where}: expected positions (..., N, 1) or (..., N, 2), got {tuple(positions.shape)}; use one or two axes"
         )
-    if mask is not None:
-        weights = torch.where(mask, weights, 0.0)
-    total = weights.sum(-1, keepdim=True)
-    check_weights(where, weights, total)
     if weights.shape[-1] == 0:  # EM needs at least one location: one without weight stands for none
-        weights, positions, mask = torch.zeros_like(total), positions.new_full((1, positions.shape[-1]), 0.5), None
+        weights, mask = torch.zeros_like(weights.sum(-1, keepdim=True)), None
+        positions = positions.new_full((1, positions.shape[-1]), 0.5)
     batch, N = weights.shape[:-1], weights.shape[-1]
-    filled = total > 0
-    weights = torch.where(filled, weights / torch.where(filled, total, 1.0), 1 / N)
+    weights, filled = unit_weights(weights, mask) or _unit_weights(where, weights, mask)
     spread = floor_diagonal(where, positions, mask, floor)
     if positions.ndim > 2:
         positions = positions.expand(*batch, *positions.shape[-2:]).reshape(-1, *positions.shape[-2:])
     if spread.ndim > 1:
         spread = spread.expand(*batch, -1).reshape(-1, spread.shape[-1])
     return Points(weights.reshape(-1, N), positions, spread, likelihood == "cell"), filled.squeeze(-1)
+
+
+def _unit_weights(where: str, weights: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Weights (..., N) divided by their sum over the mask, and (..., 1) whether a row has any; even ones where not."""
+    if mask is not None:
+        weights = torch.where(mask, weights, 0.0)
+    total = weights.sum(-1, keepdim=True)
+    check_weights(where, weights, total)
+    filled = total > 0
+    return torch.where(filled, weights / torch.where(filled, total, 1.0), 1 / weights.shape[-1]), filled
 
 
 def _head_start(mixtures: GaussianMixtures) -> GaussianMixtures:
@@ -211,10 +218,10 @@ def _result(mixtures: GaussianMixtures, log_likelihood: Tensor, filled: Tensor, 
     """The mixture in the batch shape of `filled` from one Gaussian mixture per row."""
     mean = mixtures.mean.reshape(*filled.shape, *mixtures.mean.shape[2:])
     covariance = mixtures.covariance.reshape(*mean.shape, mean.shape[-1])
-    weights = torch.where(filled.unsqueeze(-1), mixtures.log_weights.exp().reshape(mean.shape[:-1]), 0.0)
+    weights = torch.where(filled.unsqueeze(-1), exponential(mixtures.log_weights).reshape(mean.shape[:-1]), 0.0)
     background = mixtures.log_background
     if background is not None:
-        background = torch.where(filled, background.exp().reshape(filled.shape), 0.0)
+        background = torch.where(filled, exponential(background).reshape(filled.shape), 0.0)
     likelihood = torch.where(filled, log_likelihood.reshape(filled.shape), 0.0)
     return Mixture(_members(family, mean, covariance), weights, likelihood, background=background)
 

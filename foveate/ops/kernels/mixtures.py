@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foveate.ops.kernels import is_direct, is_wide, native
+from foveate.ops.kernels import is_direct, is_direct_mask, is_wide, native
 
 Plan = list[tuple[int, int]]  # components and restarts of every kind of start
 
@@ -21,6 +21,44 @@ def can_mix(weights: Tensor, positions: Tensor, floor: Tensor, components: int) 
         and weights.numel() > 0
         and all(is_direct(x) and x.dtype == weights.dtype for x in (weights, positions, floor))
     )
+
+
+def unit_weights(weights: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """Weights (..., N) divided by their sum over the mask, and (..., 1) whether a row has any; even ones where not.
+
+    None also where a gradient is asked for, and where weights are not sound, which the caller has to explain.
+    """
+    followed = torch.is_grad_enabled() and weights.requires_grad
+    if followed or not is_direct(weights) or weights.numel() == 0 or not (mask is None or is_direct_mask(mask)):
+        return None
+    N, weights = weights.shape[-1], weights.contiguous()
+    mask = None if mask is None else mask.expand(weights.shape).contiguous()
+    unit, filled = torch.empty_like(weights), torch.empty(*weights.shape[:-1], 1, dtype=torch.bool)
+    sound = native().em_weights(
+        is_wide(weights),
+        weights.data_ptr(),
+        0 if mask is None else mask.data_ptr(),
+        unit.data_ptr(),
+        filled.data_ptr(),
+        filled.numel(),
+        N,
+        torch.get_num_threads(),
+    )
+    return (unit, filled) if sound else None
+
+
+def exponential(logarithms: Tensor) -> Tensor:
+    """`torch.exp` of a few numbers on the calling thread alone.
+
+    torch uses threads from 2 048 numbers on, which then keep the cores busy that the next kernel needs.
+    """
+    followed = torch.is_grad_enabled() and logarithms.requires_grad
+    if followed or not is_direct(logarithms):
+        return logarithms.exp()
+    logarithms = logarithms.contiguous()
+    result = torch.empty_like(logarithms)
+    native().exponential(is_wide(logarithms), logarithms.data_ptr(), result.data_ptr(), result.numel())
+    return result
 
 
 def em(

@@ -63,6 +63,7 @@ struct EmChoice {
 // Weighted EM in the plane; see em.inc and em_choice.inc for the layouts.
 template <class T>
 struct EmKernels {
+  bool (*weights)(const T* weights, const uint8_t* mask, T* unit, uint8_t* filled, long B, long N, int threads);
   void (*forward)(const EmCells<T>& cells, const T* start, double* states, T* shares, T* likelihood, long B, long R, long K,
                   long N, long iterations, int threads);
   void (*backward)(const EmCells<T>& cells, const double* states, const T* shares, const T* to_last, const T* to_likelihood,

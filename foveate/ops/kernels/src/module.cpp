@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -121,6 +122,27 @@ foveate::EmCells<T> cells_of(const Cells& c) {
   return {at<T>(std::get<0>(c)), at<T>(std::get<1>(c)), at<T>(std::get<2>(c)), std::get<3>(c), std::get<4>(c)};
 }
 
+bool em_weights(bool wide, uintptr_t weights, uintptr_t mask, uintptr_t unit, uintptr_t filled, long B, long N, int threads) {
+  nb::gil_scoped_release release;
+  const auto run = [&](const auto& em, auto zero) {
+    using T = decltype(zero);
+    return em.weights(at<T>(weights), at<uint8_t>(mask), at<T>(unit), at<uint8_t>(filled), B, N, threads);
+  };
+  return wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
+}
+
+template <class T>
+void exponentials(const T* logarithms, T* result, long count) {
+  for (long i = 0; i < count; ++i) result[i] = std::exp(logarithms[i]);
+}
+
+void exponential(bool wide, uintptr_t logarithms, uintptr_t result, long count) {
+  if (wide)
+    exponentials(at<double>(logarithms), at<double>(result), count);
+  else
+    exponentials(at<float>(logarithms), at<float>(result), count);
+}
+
 void em_forward(bool wide, const Cells& cells, uintptr_t start, uintptr_t states, uintptr_t shares, uintptr_t likelihood,
                 long B, long R, long K, long N, long iterations, int threads) {
   nb::gil_scoped_release release;
@@ -212,7 +234,7 @@ void density_normal(bool wide, uintptr_t mean, uintptr_t covariance, uintptr_t c
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.attr("interface") = 3;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
+  m.attr("interface") = 4;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
   m.def("unit", [] { return kernels().unit; });
   m.def("entmax_forward", &entmax_forward);
   m.def("entmax_backward", &entmax_backward);
@@ -222,6 +244,8 @@ NB_MODULE(_native, m) {
   m.def("attend_forward", &attend_forward);
   m.def("attend_backward", &attend_backward);
   m.def("chord_moments", &chord_moments);
+  m.def("exponential", &exponential);
+  m.def("em_weights", &em_weights);
   m.def("em_forward", &em_forward);
   m.def("em_backward", &em_backward);
   m.def("spread_starts", &spread_starts);

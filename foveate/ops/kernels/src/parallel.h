@@ -11,6 +11,7 @@ namespace foveate {
 
 // A thread costs about 20 microseconds to start; one is started for every share of at least this much work.
 constexpr double kLeastNanoseconds = 80e3;
+constexpr double kPartNanoseconds = 40e3;
 
 // work(first, last) on parts of [0, count); each item takes about `nanoseconds`. At most `threads` threads take part.
 template <class Work>
@@ -21,7 +22,8 @@ void in_parallel(long count, double nanoseconds, int threads, const Work& work) 
     if (count > 0) work(0L, count);
     return;
   }
-  const long part = std::max<long>(1, count / (team * 8));
+  // Small parts, so that nobody waits long for the last one.
+  const long part = std::max<long>(1, std::min(count / (team * 8), static_cast<long>(kPartNanoseconds / nanoseconds)));
   std::atomic<long> next{0};
   const auto run = [&] {
     for (long first; (first = next.fetch_add(part)) < count;) work(first, std::min(first + part, count));
