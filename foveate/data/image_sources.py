@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def _files(location: str) -> Iterator[tuple[str, str]]:
         yield PurePosixPath(path).name, location
         return
     fs = optional("images", "pyarrow.fs", extra="scale")
-    filesystem, base = fs.FileSystem.from_uri(location.rstrip("/"))
+    filesystem, base = _filesystem(location.rstrip("/"))
     for info in filesystem.get_file_info(fs.FileSelector(base, recursive=True)):
         if info.is_file and not info.base_name.startswith("."):
             yield info.path[len(base) + 1 :], f"{scheme}{SCHEME}{info.path}"
@@ -145,6 +146,21 @@ def _open(location: str) -> Any:
     """The bytes of a file at a path or an address, to be read and sought."""
     if SCHEME not in location:
         return open(location, "rb")
-    fs = optional("images", "pyarrow.fs", extra="scale")
-    filesystem, path = fs.FileSystem.from_uri(location)
+    filesystem, path = _filesystem(location)
     return filesystem.open_input_file(path)
+
+
+def _filesystem(location: str) -> tuple[Any, str]:
+    """The file system of an address, and the path in it."""
+    scheme, _, path = location.partition(SCHEME)
+    bucket, _, rest = path.partition("/")
+    filesystem, base = _connect(f"{scheme}{SCHEME}{bucket}", os.getpid())
+    return filesystem, f"{base}/{rest}" if bucket else f"/{rest}"
+
+
+@lru_cache(maxsize=16)
+def _connect(root: str, process: int) -> tuple[Any, str]:
+    """Connected once per bucket and process: it takes a second, and a connection does not survive a fork."""
+    fs = optional("images", "pyarrow.fs", extra="scale")
+    filesystem, base = fs.FileSystem.from_uri(root if not root.endswith(SCHEME) else f"{root}/")
+    return filesystem, base.rstrip("/")
