@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,42 @@ def test_a_tracker_may_change_when_a_run_is_resumed(tmp_path: Path, recipe: Reci
     train_recipe(override(recipe, ["epochs=2", "tracker=tensorboard"]), tmp_path / "run", progress=False, resume=True)
     steps = {step for name, step in board(tmp_path / "run") if name == "evaluate/accuracy"}
     assert steps == {max(line["step"] for line in read_log(tmp_path / "run" / LOG))}
+
+
+def test_trackio_has_the_log(tmp_path: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("trackio", reason='needs the extra "trackio"')
+    import sqlite3
+    from contextlib import closing
+
+    monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path / "trackio")
+    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "trackio")
+    monkeypatch.chdir(tmp_path)
+    train_recipe(override(recipe, ["epochs=2", "tracker=trackio"]), tmp_path / "run", progress=False)
+    with closing(sqlite3.connect(tmp_path / "trackio" / "foveate.db")) as database:
+        rows = database.execute("select step, metrics from metrics where run_name = 'run'").fetchall()
+    found = {(name, step): value for step, metrics in rows for name, value in json.loads(metrics).items()}
+    assert found == pytest.approx(logged(tmp_path / "run"))
+
+
+def test_wandb_has_the_log(tmp_path: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb", reason='needs the extra "wandb"')
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    train_recipe(override(recipe, ["epochs=2", "tracker=wandb"]), tmp_path / "run", progress=False)
+    wandb.teardown()  # the file is complete when its process has ended
+    store = DataStore()
+    store.open_for_scan(str(next(tmp_path.glob("wandb/offline-*/*.wandb"))))
+    found = {}
+    while (data := store.scan_data()) is not None:
+        record = Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+            step = record.history.step.num
+            found.update({(key, step): value for key, value in items.items() if not key.startswith("_")})
+    store.close()
+    assert found == pytest.approx(logged(tmp_path / "run"))
