@@ -2,12 +2,13 @@
 
     foveate compare vqa --out runs/vqa
     python benchmarks/keep_comparison.py runs/vqa/compare.json vqa_scenes --rest two-distant
+    python benchmarks/keep_comparison.py vqa_scenes --rest two-distant --add "tvmax from scratch=runs/tvmax"
 
 Several files are merged: of one recipe, rows of the same name become further seeds; of several recipes, rows are called
-"<recipe> <attention>". Baselines, attention maps that do not depend on the input, are the same for all runs and saved
-once. `--rest TAG` adds the accuracy on the questions of Scenes without the tag; `--again` evaluates every run again,
-with the metrics that training leaves out because they are slow (METEOR, the tokenizer of the evaluation server), on
-`--data`.
+"<recipe> <attention>". With `--add "LABEL=RUN"` the best evaluation of a run becomes the row LABEL of results that were
+saved before. Baselines, attention maps that do not depend on the input, are the same for all runs and saved once.
+`--rest TAG` adds the accuracy on the questions of Scenes without the tag; `--again` evaluates every run again, with the
+metrics that training leaves out because they are slow (METEOR, the tokenizer of the evaluation server), on `--data`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from measure import machine, save
+from measure import RESULTS, machine, save
 
 from foveate import hub
 from foveate.data.scenes import scenes
@@ -55,15 +56,23 @@ def measured(run: str | Path, changes: Iterable[str] = (), data: Path | None = N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("name")
     parser.add_argument("--rest", metavar="TAG")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--add", metavar="LABEL=RUN", action="append", default=[])
     given = parser.parse_args()
     fraction = fraction_of(given.rest) if given.rest else 0.0
     rows: dict[str, list[dict[str, Any]]] = {}
     known: dict[str, float] = {}
+    where = machine(["torch"])
+    if given.add:
+        saved = json.loads((RESULTS / f"{given.name}.json").read_text(encoding="utf-8"))
+        rows, known, where = saved["rows"], saved["baselines"], saved["machine"]
+    for label, run in (pair.rsplit("=", 1) for pair in given.add):
+        best = json.loads((Path(run) / "metrics.json").read_text(encoding="utf-8"))["best"]["metrics"]
+        rows[label] = [without_baselines(best) | (rest_of(best, given.rest, fraction) if given.rest else {})]
     files = [json.loads(path.read_text(encoding="utf-8")) for path in given.files]
     several = len({file["recipe"] for file in files}) > 1
     for path, file in zip(given.files, files, strict=True):
@@ -78,7 +87,7 @@ def main() -> None:
                     kept |= rest_of(metrics, given.rest, fraction)
                 rows.setdefault(label, []).append(kept)
     tables: dict[str, Any] = {"baselines": known, "rows": rows}
-    print(save(given.name, machine(["torch"]), tables))
+    print(save(given.name, where, tables))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Recipes of visual question answering.
 
 The attention over the image is a field: `foveate train vqa-mcan-scenes mechanism=tvmax`. `start=runs/<run> epochs=2`
-fine-tunes a run with another mechanism, since the weights of the model are the same for all. The variants of the papers
-have these names in `foveate list mechanisms`:
+fine-tunes a run with another mechanism, since the weights of the model are the same for all. From scratch, sparse maps
+need `guidance_loss=scores mechanism_options.temperature=10`: a weight of sparsemax changes by 1 / temperature of what
+its score changes, a weight of softmax in proportion to itself. At a temperature of 1 the scores of an untrained model
+already leave most cells without attention. The variants of the papers have these names in `foveate list mechanisms`:
 
     discrete                                               mechanism=softmax
     one ellipse (Farinhas 2021)                            mechanism=continuous-softmax | continuous-sparsemax

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from foveate.checks import check_counts, check_number
+from foveate.checks import check_counts
 from foveate.losses import LOSSES
 from foveate.metrics.accuracy import RULES, Rule
 from foveate.models import AnsweringSettings, MCANSettings, ReasoningDANSettings
@@ -28,8 +28,6 @@ class VQASettings(TaskSettings):
             it off.
         guidance_loss: "kl" or "js" between the maps, or "scores" for the Fenchel-Young loss of the mechanism, which
             also moves cells that get no attention.
-        softmax_steps: training steps in which the last attention over the image is softmax, before `mechanism` takes
-            over; a map that is sparse from the first step on learns slowly. Evaluations always use `mechanism`.
         word_dim: size of a word vector.
         words: source of the word vectors: "glove" or a text file; None starts at random.
         matching_start: directory of a run of m-DAN that an r-DAN of the same sizes starts from, see
@@ -59,7 +57,6 @@ class VQASettings(TaskSettings):
     loss: Literal["bce", "cross-entropy"] = "bce"
     guidance: float = 0.0
     guidance_loss: Literal["kl", "js", "scores"] = "kl"
-    softmax_steps: int = 0
     word_dim: int = 300
     words: str | None = None
     matching_start: str | None = None
@@ -77,7 +74,6 @@ class VQASettings(TaskSettings):
         lookup("loss", self.loss, LOSSES)
         lookup("guidance_loss", self.guidance_loss, GUIDANCE)
         lookup("rule", self.rule, RULES)
-        check_number("VQASettings", "softmax_steps", self.softmax_steps, least=0, advice="0 has no such steps")
         if self.matching_start is not None and not isinstance(self.model, ReasoningDANSettings):
             raise ValueError("vqa: expected model=rdan for matching_start, got another model; use model=rdan")
         check_counts(

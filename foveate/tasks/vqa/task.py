@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from foveate.attention import mechanism
 from foveate.attention.attended import Grid, grid_size, map_weights
 from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError
@@ -154,8 +153,6 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
     def loss(self, model: AnsweringModel, batch: VQABatch, step: int) -> Loss:
         """The loss of the answers plus guidance and constraints, each with its weight."""
         chosen, answered = self.settings, self.run(model, batch)
-        if step < chosen.softmax_steps:
-            answered = _with_softmax(answered)
         parts = {"answers": LOSSES[chosen.loss].function(answered.scores, batch.targets)}
         weights = {"answers": 1.0, "guidance": chosen.guidance, "ccr": chosen.ccr.weight, "ccs": chosen.ccs.weight}
         if chosen.guidance:
@@ -235,17 +232,6 @@ def _score_guidance(reading: Reading, grid: Grid, target: Tensor) -> Tensor:
         )
     losses: Tensor = loss(reading.scores, weights / total.where(total > 0, 1), grid=grid, mask=reading.mask)
     return losses.where(total[..., 0] > 0, 0).sum()
-
-
-def _with_softmax(answered: Answered) -> Answered:
-    """The same answers with softmax as the last attention over the image."""
-    reading, own, attend = answered.reading, answered.image[-1], mechanism("softmax")
-    attended = attend(reading.scores, reading.values, grid=own.grid, mask=reading.mask)
-    # Parameters of the mechanism get zero gradients: processes that train together expect one for each.
-    idle = sum(0 * parameter.sum() for parameter in reading.attend.parameters())
-    scores = reading.answer(reading.question, attended.context) + idle
-    image = (*answered.image[:-1], attended)
-    return replace(answered, scores=scores, image=image, reading=replace(reading, attend=attend))
 
 
 def _ids(texts: Iterable[str]) -> Tensor:
