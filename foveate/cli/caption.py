@@ -34,8 +34,8 @@ def caption(
         length_penalty: 0 ranks sentences by probability, 1 by the mean over words; by default that of the run.
         no_repeat: never repeat a sequence of this many words.
         samples: also sample this many captions at random.
-        temperature: of the samples; below 1 prefers likely words.
-        seed: of the samples.
+        temperature: sampling temperature; values below 1 favour likely words.
+        seed: seed of the samples.
         plot: PNG file with one panel per word, each under the attention for that word.
     """
     check_figure("caption", plot)

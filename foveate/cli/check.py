@@ -28,14 +28,14 @@ def check(
 ) -> FolderReport:
     """Check a directory of images and annotations: every record is read and every image opened.
 
-    What is wrong is listed with file and line, and the command fails; what was found is counted.
+    Problems are listed with file and line, and the command then fails. It also counts images and annotations.
 
     Args:
         data: the directory; see docs/own-data.md for its format.
         plot: PNG file with a few images and their annotations.
         samples: images in the plot.
         allow_outside: read images outside the directory too.
-        split_seed: of the division into splits, if the data has none.
+        split_seed: seed of the division into splits, if the data has none.
     """
     check_figure("check", plot)
     report = check_folder(data, allow_outside=allow_outside, split_seed=split_seed, progress=True)

@@ -30,7 +30,7 @@ def compare(
 ) -> dict[str, Any] | None:
     """Train with several mechanisms, print one table and write a report with attention maps and curves.
 
-    Run again, it continues where it stopped.
+    If it is interrupted, repeat the command to continue where it stopped.
 
     Args:
         task: a task, whose recipe for embedded data is used, or a recipe.

@@ -42,12 +42,12 @@ def demo(
     """Compare mechanisms on Scenes without a download: fine-tune from an embedded run, measure, write a report.
 
     Every mechanism starts from the same trained softmax model and is trained for the same number of steps. Takes about
-    four minutes on two cores, half a minute with --quick; run again, it continues where it stopped.
+    four minutes on two cores, half a minute with --quick. If it is interrupted, repeat the command to continue.
 
     Args:
         task: vqa, matching, captioning or another task with a demo.
         mechanisms: names separated by commas; by default a choice of the task.
-        steps: of fine-tuning; by default 200, or 30 with --quick.
+        steps: number of fine-tuning steps; by default 200, or 30 with --quick.
         quick: fewer mechanisms, steps and images.
         from_scratch: train the softmax model too, by its recipe, instead of loading the embedded one.
         examples: number of examples drawn in the report.

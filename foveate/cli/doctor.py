@@ -34,7 +34,7 @@ class Finding:
 
 
 def doctor() -> list[Finding]:
-    """Say what works on this machine: versions, native kernels, GPUs, extras, Java, free disk space."""
+    """Report what works on this machine: versions, native kernels, GPUs, extras, Java, free disk space."""
     findings = [*_versions(), _kernels(), *_devices(), _disk(), *_extras(), _java()]
     rows = [(one.what, "yes" if one.works else "no", one.found, one.advice) for one in findings]
     print_table("foveate doctor", ("", "works", "found", "to make it work"), rows)

@@ -33,7 +33,7 @@ def evaluate(
         changes: fields of its recipe to change, as field=value or --field value; mechanism=multimodal attends with
             mixtures in a model that was trained with another mechanism.
         data: directory of the data; not needed for embedded data.
-        split: which split.
+        split: the split to evaluate on.
         out: JSON file for the metrics and what they were measured on, beside which a .npz file with those of single
             examples is written; by default they are only printed.
         batch_size: examples per forward pass, by default that of the training; does not change the metrics.

@@ -51,7 +51,7 @@ def evaluate(
     out: Path | None = None,
     allow_outside: bool = False,
 ) -> dict[str, Any]:
-    """Measure whether a model attends to what a text is about, beside maps that know nothing.
+    """Measure whether a model attends to what a text is about, compared with maps that ignore the image.
 
     Args:
         model: a run of foveate (directory or name of an embedded one), a directory of a Hugging Face model, or its name
@@ -59,10 +59,10 @@ def evaluate(
         data: scenes, flickr30k, vqa-hat or another dataset with boxes or human maps, or a directory of images with
             lines of objects and boxes.
         root: directory of a dataset that is not embedded.
-        split: which split; by default val, and for a directory all.
+        split: the split to evaluate on; by default val, or all for a directory.
         texts: questions, phrases or objects; by default the first of them that the data have with boxes.
         limit: the largest number of texts.
-        measure: by which the heads are chosen on one half of the images: pointing, mass, precision, recall, f1, js or
+        measure: metric that selects the heads on one half of the images: pointing, mass, precision, recall, f1, js or
             auc.
         relative: divide by the attention for a neutral prompt.
         prompt: wraps a phrase for models that generate.

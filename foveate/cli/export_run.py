@@ -15,18 +15,18 @@ from foveate.tasks.graph import RunGraph
 TOLERANCE = 1e-3
 
 
-def export_run(run: str, out: Path, /) -> dict[str, Any]:
-    """Write a trained run as an ONNX file, whole: image encoder, text encoder, attention and decoder.
+def export_run(run: str, out: Path) -> dict[str, Any]:
+    """Write a whole trained run as an ONNX file: image encoder, text encoder, attention and decoder.
 
-    The file is run with onnxruntime on examples and compared with the run; a text file beside it says how to call it.
-    The batch size can vary.
+    The file is run with onnxruntime on examples and compared with the run; a text file next to it explains how to call
+    it. The batch size can vary.
 
     Args:
         run: directory of a run, or name of an embedded one.
         out: the file to write, ending in .onnx.
     """
     if out.suffix != ".onnx":
-        raise DataError(f"export: expected a file that ends in .onnx, got {out}; write model.onnx")
+        raise DataError(f"export: expected a file that ends in .onnx, got {out}; use for instance model.onnx")
     predictor = load(run)
     if not hasattr(predictor, "graph"):
         raise DataError(f"export: expected a run that answers, captions or matches, got {run}; use such a run")

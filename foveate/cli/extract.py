@@ -44,7 +44,7 @@ def extract(
         batch_size: images encoded at a time; an interruption loses at most one batch.
         workers: processes that decode images; 0 decodes in the process that encodes.
         skip_broken: skip unreadable images instead of failing at the end.
-        device: to encode on; CUDA if available by default.
+        device: device to encode on; by default CUDA if it is available.
         engine: ray encodes on the cluster that RAY_ADDRESS names, or on this machine without one, into the same store.
         actors: processes of Ray that encode; by default one per GPU, or per two CPUs.
     """
@@ -73,7 +73,7 @@ def import_precomputed(
             of .npz), npy (a directory of one .npy per image) or lmdb (a directory with data.mdb).
         source: the directory or file.
         out: the file to write.
-        split: of SCAN's directory (train, dev, test, testall); the other formats have none.
+        split: split of SCAN's directory (train, dev, test, testall); the other formats have none.
         names: Karpathy's dataset_*.json, to store SCAN's features under the names of the images instead of its numbers.
     """
     return import_features(read_published(format, source, split, names), Path(out), StoreDescription(format))

@@ -46,7 +46,7 @@ def index(
         dtype: float16 halves the size and is the default; float32 is that of tables of LanceDB, which are indexed many
             times faster with it. An existing index keeps its own.
         batch_size: images or texts per forward pass.
-        device: of the model; the CPU by default.
+        device: device of the model; by default the CPU.
         no_verify: skip the checksum of the names of an existing index; its last part, which is written again, is
             verified in any case.
         engine: ray embeds on the cluster that RAY_ADDRESS names, or on this machine without one, into a table of

@@ -35,7 +35,7 @@ def list_tables(table: str | None = None, *, throughput: float = 10.0) -> dict[s
     """List transforms, mechanisms, encoders, models, datasets, tasks, recipes, tables of the papers, and runs.
 
     Args:
-        table: one of them; by default all.
+        table: which of them to list; by default all.
         throughput: of the machine in tera-operations per second, to estimate the hours that a table of a paper takes.
     """
     found = {name: _rows(name, throughput) for name in ([table] if table else [*TABLES, RUNS])}

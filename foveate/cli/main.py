@@ -24,7 +24,7 @@ OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 FLAGS = {
     "--json": "print the result as JSON",
     "--quiet": "show no progress",
-    "--verbose": "show what libraries log, and tracebacks",
+    "--verbose": "show the logs of libraries, and tracebacks",
 }
 QUIET_VARIABLES = ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS")
 
@@ -115,14 +115,16 @@ COMMANDS: dict[str, Command] = {
     "studio": Command(
         "foveate.cli.studio:studio", "[--port P]", "open a web page to ask questions, try mechanisms and view results"
     ),
-    "doctor": Command("foveate.cli.doctor:doctor", "[--json]", "say what works on this machine, and what to install"),
+    "doctor": Command(
+        "foveate.cli.doctor:doctor", "[--json]", "report what works on this machine, and what to install"
+    ),
     "completion": Command(
         "foveate.cli.completion:completion", "bash|zsh|fish", "print a script that completes foveate's commands"
     ),
     "rate": Command(
         "foveate.cli.rate:rate",
         "STUDY [--make --runs A,B,C] [--results]",
-        "let people rate what runs write and where they look",
+        "let people rate the texts and attention maps of runs",
     ),
     "scenes": Command(
         "foveate.cli.scenes:scenes", "[OUT] [--show PNG]", "write the embedded dataset to files, or draw some of it"

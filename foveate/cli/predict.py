@@ -37,10 +37,10 @@ def predict(
             the candidates of multiple choice, mechanism=multimodal attends with mixtures.
         out: the file to write.
         data: directory of the data; not needed for embedded data.
-        split: which split; test-dev is read from the features of test if it has none of its own.
+        split: the split to predict; test-dev uses the features of test if it has none of its own.
         batch_size: examples per forward pass; does not change the predictions.
         workers: processes that read images.
-        device: to compute on; a GPU if there is one by default.
+        device: device to compute on; by default a GPU if there is one.
         no_verify: skip the checksums of feature stores.
         allow_outside: read images outside the directory of the data, where its files name any path.
     """

@@ -28,17 +28,17 @@ def rate(
 
     Args:
         study: directory of the study.
-        make: make the study instead: draw images, let all runs work on them, and freeze everything.
+        make: create the study instead: sample images, apply all runs to them, and freeze everything.
         results: print the results of the ratings so far instead, and write results.json and ratings.csv.
         runs: with --make: runs of one task, separated by commas; fields may follow a run, as in
             "scenes-captioning,scenes-captioning mechanism=tvmax".
         images: with --make: number of images.
-        seed: with --make: of the draw, and of the orders in which raters see things.
+        seed: with --make: seed of the sampled images, and of the orders in which raters see images and runs.
         split: with --make: split of the data of the first run.
         data: with --make: directory of the data; not needed for embedded data.
         max_words: with --make: content words per text that are rated.
-        port: of the page; by default the first free one from 7860 on.
-        host: of the page; by default this machine only.
+        port: port to listen on; by default the first free one from 7860.
+        host: address to listen on; by default only this machine can connect.
     """
     if make and results:
         raise DataError("rate: expected --make or --results, got both; make the study first")

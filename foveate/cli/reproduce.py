@@ -47,7 +47,7 @@ def reproduce(
 ) -> dict[str, Any] | None:
     """Train and evaluate what a table of a paper needs, and print the paper's numbers beside ours.
 
-    Run again, it continues where it stopped; runs that another table has trained are used again. On several GPUs:
+    If it is interrupted, repeat the command to continue; runs trained for another table are reused. On several GPUs:
     torchrun --nproc-per-node N -m foveate reproduce ...
 
     Args:

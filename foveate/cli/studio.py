@@ -13,8 +13,9 @@ def studio(
     """Serve a web page to ask questions, try mechanisms and view results; stop it with Ctrl-C.
 
     Args:
-        port: to listen on; by default the first free one from 7860 on.
-        host: to listen on; by default this machine only. Whoever can reach it can use the runs and see the reports.
+        port: port to listen on; by default the first free one from 7860.
+        host: address to listen on; by default only this machine can connect. Anyone who can reach it can use the runs
+            and see the reports.
         runs: directory whose runs and reports are shown besides the embedded ones.
         no_verify: skip the checksums of search indexes.
     """

@@ -30,7 +30,7 @@ def tune(
     no_verify: bool = False,
     allow_outside: bool = False,
 ) -> list[TrialResult]:
-    """Search for the fields of a recipe with the best objective on val; run again, it continues where it stopped.
+    """Search for the fields of a recipe with the best objective on val; repeat the command to continue a search.
 
     Args:
         recipe: name of a recipe; `foveate list recipes` shows them.
