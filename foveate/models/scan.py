@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from foveate.checks import check_number
 from foveate.encoders import SentenceEncoder, Standardise, TextEncoder, WordsInContext
 from foveate.features import ImageFeatures
 from foveate.models.answering import AnyImageEncoder
@@ -38,6 +39,7 @@ class FragmentMatcherSettings(MatchingModelSettings):
         dropout, roots, image_start: as in `FragmentMatcher`.
         text: "gru" as in the papers, or "minilm", the states of a pretrained encoder (extra `sentences`).
         whole: settings of a dual encoder whose score is added, with the same text; None for none.
+        whole_weight: of that score at the start; it is learnt if the sum of both scores is trained.
     """
 
     renamed: ClassVar[dict[str, str]] = {"directions": "bidirectional"}
@@ -51,6 +53,7 @@ class FragmentMatcherSettings(MatchingModelSettings):
     roots: bool = False
     text: Literal["gru", "minilm"] = "gru"
     whole: DualSettings | None = None
+    whole_weight: float = 1.0
 
     @property
     def reads_states(self) -> bool:
@@ -64,6 +67,9 @@ class FragmentMatcherSettings(MatchingModelSettings):
                 f"matching: expected an even hidden for concatenated directions, got {self.hidden}; add one"
             )
         lookup("text", self.text, dict.fromkeys(("gru", "minilm")))
+        check_number(
+            "matching", "whole_weight", self.whole_weight, above=0, advice="use whole=none for attention alone"
+        )
         if self.whole is not None and self.whole.reads_states and not self.reads_states:
             raise ValueError(
                 f"matching: expected text=minilm if the whole reads its states, got {self.text!r}; use one text"
@@ -78,7 +84,14 @@ class FragmentMatcherSettings(MatchingModelSettings):
         whole = None if self.whole is None else self.whole.build(vocabulary, word_dim, image, attend)
         start = self.image_start
         return FragmentMatcher(
-            text, image, scorer, dropout=self.dropout, roots=self.roots, whole=whole, image_start=start
+            text,
+            image,
+            scorer,
+            dropout=self.dropout,
+            roots=self.roots,
+            whole=whole,
+            whole_weight=self.whole_weight,
+            image_start=start,
         )
 
     def _text(self, vocabulary: int, word_dim: int) -> TextEncoder | WordsInContext:
@@ -127,10 +140,11 @@ class FragmentMatcher(MatchingModel):
         text: encoder of the words, D = text.dim; a bidirectional GRU with averaged directions in the papers.
         image: encoder of the images, with features of any size `image.dim`.
         scorer: `SCAN` or `BFAN`.
-        dropout: probability for the features and the states of the words; the papers have none.
+        dropout: probability for the features and the states of the words, once each; the papers have none.
         roots: standardise the roots ±√|x| of the features instead of taking them as they are.
         whole: a dual encoder of whole images and sentences, whose cosine, times a learnt factor, is added to the score;
             attention then has to explain what the whole does not. None in the papers.
+        whole_weight: the factor at the start.
         image_start: initial weights of W: torch's "default", or "xavier" with b = 0 as in the released SCAN and BFAN.
 
     Reference: Lee et al. 2018, §3; Liu et al. 2019, §3.
@@ -153,6 +167,7 @@ class FragmentMatcher(MatchingModel):
         dropout: float = 0.0,
         roots: bool = False,
         whole: Dual | None = None,
+        whole_weight: float = 1.0,
         image_start: ImageStart = "default",
     ) -> None:
         super().__init__()
@@ -163,7 +178,7 @@ class FragmentMatcher(MatchingModel):
             nn.init.zeros_(self.features.bias)
         self.dropout = nn.Dropout(dropout)
         self.standardise = Standardise(image.dim) if roots else None
-        self.balance = None if whole is None else nn.Parameter(torch.ones(()))
+        self.balance = None if whole is None else nn.Parameter(torch.tensor(float(whole_weight)))
 
     def freeze_whole(self) -> None:
         """Exclude the dual encoder and its factor from training; the image encoder, which both share, is not."""
@@ -188,7 +203,9 @@ class FragmentMatcher(MatchingModel):
     ) -> Fragments:
         """The words of sentences (C, T) as unit vectors (C, T, D); see `MatchingModel.embed_text`."""
         encoded = self.text(tokens, mask) if states is None else self.text(tokens, mask, states)
-        words = self.dropout(encoded.states) if dropout else encoded.states
+        # Pretrained states were dropped inside the encoder; dropping their projection as well only adds noise.
+        again = dropout and states is None
+        words = self.dropout(encoded.states) if again else encoded.states
         whole = None
         if self.whole is not None:
             whole = self.whole.embed_text(tokens, mask, states, dropout=dropout).values[:, 0]

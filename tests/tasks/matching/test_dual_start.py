@@ -110,3 +110,29 @@ def test_attention_alone_is_ranked_and_trained() -> None:
     assert all(p.requires_grad for p in added.build_model().parameters())
     with pytest.raises(UnknownName, match="parts: expected a known name, got 'both'"):
         Ranking(parts="both")
+
+
+def test_the_dual_encoder_counts_with_its_weight() -> None:
+    torch.manual_seed(0)
+    one = built(SCANSettings(hidden=8, text="minilm", whole=DUAL))
+    four = built(SCANSettings(hidden=8, text="minilm", whole=DUAL, whole_weight=4.0))
+    assert isinstance(one, FragmentMatcher)
+    assert isinstance(four, FragmentMatcher)
+    four.load_state_dict({**one.state_dict(), "balance": four.state_dict()["balance"]})
+    tokens, mask = torch.tensor([[2, 5, 6, 3]]), torch.ones(1, 4, dtype=torch.bool)
+    states, images = torch.randn(1, 4, STATES), ImageFeatures(torch.rand(2, 3, 6), grid=(3, 1))
+    assert one.whole is not None
+    dual = one.whole(images, tokens, mask, states)
+    torch.testing.assert_close(four(images, tokens, mask, states), one(images, tokens, mask, states) + 3 * dual)
+    with pytest.raises(ValueError, match="whole_weight"):
+        SCANSettings(whole_weight=0.0)
+
+
+def test_pretrained_states_are_dropped_once() -> None:
+    model = built(SCANSettings(hidden=8, text="minilm", dropout=0.5))
+    assert isinstance(model, FragmentMatcher)
+    model.train()
+    model.text.eval()  # what the encoder itself drops is another matter
+    tokens, mask, states = torch.tensor([[2, 5, 6, 3]]), torch.ones(1, 4, dtype=torch.bool), torch.randn(1, 4, STATES)
+    first, second = (model.embed_text(tokens, mask, states).values for _ in range(2))
+    torch.testing.assert_close(first, second)
