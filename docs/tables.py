@@ -323,7 +323,38 @@ def threads() -> str:
     return markdown(["work", "one thread", "two threads"], rows)
 
 
+def search_growth() -> str:
+    """The exact index, LanceDB and faiss by the number of vectors; wall time, and processor time in brackets."""
+    rows, size = [], None
+    for row in load("search")["growth"]:
+        indexed = _both(row, "indexed", "s") if row["indexed s"] > 0.005 else ""
+        megabytes = [f"{row[key]:,.0f} MB".replace(",", " ") for key in ("peak MB", "disk MB", "live MB")]
+        rows.append(
+            [
+                f"{row['vectors']:,}".replace(",", " ") if row["vectors"] != size else "",
+                row["index"],
+                _both(row, "added", "s"),
+                indexed,
+                _both(row, "query", "ms"),
+                f"{row['recall@10']:.3g}",
+                *megabytes,
+                f"{row['others']:.1f}",
+            ]
+        )
+        size = row["vectors"]
+    head = ["vectors", "index", "added", "indexed", "one query", "recall@10", "peak memory", "disk", "live", "others"]
+    return markdown(head, rows)
+
+
+def _both(row: dict[str, float], what: str, unit: str) -> str:
+    wall, processor = (
+        f"{v:.0f}" if v >= 10 else f"{v:.2g}" for v in (row[f"{what} {unit}"], row[f"{what}, processor {unit}"])
+    )
+    return f"{wall} {unit} ({processor})"
+
+
 BLOCKS = {
+    "search-growth": search_growth,
     "kernels": kernels,
     "growth": growth,
     "threads": threads,
@@ -344,7 +375,12 @@ BLOCKS = {
     "matching-flickr8k": matching_flickr8k,
     "matching-flickr8k-changes": matching_flickr8k_changes,
 }
-PAGES = (ROOT / "README.md", ROOT / "docs/performance.md", *sorted((ROOT / "docs").glob("results-*.md")))
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "docs/performance.md",
+    ROOT / "docs/scale.md",
+    *sorted((ROOT / "docs").glob("results-*.md")),
+)
 
 
 def fill(text: str) -> str:

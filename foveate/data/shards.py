@@ -35,7 +35,7 @@ ALL, SPLITS = "all", ("train", "val", "test")
 LANCE = ".lance"
 ROWS = 8192  # of a table of Lance that are read together
 Tokenize = Callable[[str], tuple[str, ...]]
-T = TypeVar("T", ImageRecord, Caption)
+T = TypeVar("T")
 
 
 def read_shards(root: Path | None, split: str = "train") -> Dataset:

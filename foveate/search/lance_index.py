@@ -225,7 +225,7 @@ def _choose(rows: int, dim: int, *, unit: bool) -> tuple[str | None, Any]:
         return None, None
     if rows <= GRAPH:
         return "hnsw", HnswSq(distance_type="dot", num_partitions=1, m=16, ef_construction=128)
-    shared = {"num_partitions": rows // PARTITION, "max_iterations": 20, "sample_rate": 64}
+    shared: dict[str, Any] = {"num_partitions": rows // PARTITION, "max_iterations": 20, "sample_rate": 64}
     if not unit:
         return f"ivf-sq-dot-{rows // PARTITION}", IvfSq(distance_type="dot", **shared)
     # Four numbers per byte. LanceDB's product quantisation by inner product finds 60 % of what that by distance finds.

@@ -24,7 +24,7 @@ def recompute_layers(model: nn.Module) -> None:
             "`recomputable`; set gradient_checkpointing=false"
         )
     for layer in layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)  # type: ignore[method-assign]
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 def _marked(module: nn.Module) -> Iterator[nn.Module]:
