@@ -6,8 +6,10 @@ For other runtimes `plain_program` replaces them by ordinary operations (`foveat
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,12 +95,25 @@ def plain_program(
     >>> any("foveate" in str(node.target) for node in program.graph.nodes)
     False
     """
-    with torch.no_grad(), warnings.catch_warnings():
-        for kind in (DeprecationWarning, FutureWarning):  # torch uses what it has itself deprecated
-            warnings.simplefilter("ignore", kind)
+    with torch.no_grad(), _without_notes():
         program = torch.export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
         plain: ExportedProgram = program.run_decompositions(dict(decompositions() if table is None else table))
     return plain
+
+
+@contextmanager
+def _without_notes() -> Iterator[None]:
+    """Without what torch says about itself: that it uses what it has deprecated, and that torchvision is absent."""
+    log = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = log.level
+    with warnings.catch_warnings():
+        for kind in (DeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", kind)
+        try:
+            log.setLevel(logging.ERROR)
+            yield
+        finally:
+            log.setLevel(level)
 
 
 def to_onnx(
@@ -126,7 +141,8 @@ def to_onnx(
     program = plain_program(module, args, kwargs, dynamic_shapes=dynamic_shapes, table=onnx_decompositions())
     names = {"input_names": list(input_names) if input_names else None}
     names["output_names"] = list(output_names) if output_names else None
-    written = torch.onnx.export(program, dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
+    with _without_notes():
+        written = torch.onnx.export(program, dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
     assert written is not None
     written.save(str(path))
     return onnx_difference(path, module, args, kwargs)

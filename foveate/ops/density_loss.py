@@ -42,10 +42,11 @@ def density_fenchel_young(density: Density, target: Density) -> Tensor:
         or type(density) is not type(target)
         or _power(density) != _power(target)
     ):
+        single, own = isinstance(density, Gaussian | CompactDensity), type(density).__name__
+        advice = f"fit the target with {own}.from_weights" if single else "use attend.loss(scores, target)"
         raise TypeError(
             f"fenchel_young_loss: expected two densities of one family (Gaussian, TruncatedParaboloid or BetaGaussian "
-            f"of one alpha), got {type(density).__name__} and {type(target).__name__}; fit the target with "
-            f"{type(density).__name__}.from_weights"
+            f"of one alpha), got {own} and {type(target).__name__}; {advice}"
         )
     if density.mean.shape[-1] != target.mean.shape[-1]:
         raise ShapeError(

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from foveate import BetaGaussian, Gaussian, TruncatedParaboloid, fenchel_young_loss
+from foveate import BetaGaussian, Gaussian, Mixture, TruncatedParaboloid, fenchel_young_loss
 from foveate.ops import cell_centres
 from tests.cases import draw
 
@@ -77,6 +77,9 @@ def test_what_does_not_fit_is_explained():
     p, q = Gaussian(*parameters(0)), TruncatedParaboloid(*parameters(0))
     with pytest.raises(TypeError, match=r"two densities of one family .* got Gaussian and TruncatedParaboloid"):
         fenchel_young_loss(p, q)
+    pair = Mixture(Gaussian(*parameters(0)), torch.full((3,), 1 / 3, dtype=torch.float64))
+    with pytest.raises(TypeError, match=r"got Mixture and Mixture; use attend\.loss\(scores, target\)"):
+        fenchel_young_loss(pair, pair)
     with pytest.raises(TypeError, match="expected two densities without a transform"):
         fenchel_young_loss(p, torch.zeros(3))
     with pytest.raises(TypeError, match="expected a transform beside scores, got none"):
