@@ -159,6 +159,23 @@ def matching_dual_flickr8k() -> Recipe:
     )
 
 
+def matching_dual_flickr8k_views() -> Recipe:
+    """The dual encoder trained on four views of every image: itself, a crop, and the mirror images of both.
+
+    rsum 349.7 and 349.5 on val, seeds 0 and 1 (i2t R@1 40.4, t2i R@1 29.3).
+
+    foveate extract efficientnet-lite0+efficientnet-lite1+efficientnet-lite2 DATA/images \
+        DATA/efficientnet-lite012-views.h5 --views 4
+    foveate train matching-dual-flickr8k-views --data DATA
+    """
+    return matching_dual_flickr8k().variant(
+        "matching-dual-flickr8k-views",
+        "dual encoder without attention, four views per image, about six minutes on one core",
+        {"schedule": Cosine(warmup=1), "epochs": 3, "evaluate_every": 3},
+        images=Stored("efficientnet-lite012-views.h5", views=4),
+    )
+
+
 def matching_dual_flickr8k_words() -> Recipe:
     """The dual encoder with a bag of words alone, which needs no sentence encoder, on Lite0 alone.
 
@@ -207,10 +224,33 @@ def matching_scan_flickr8k_whole() -> Recipe:
     )
 
 
+def matching_scan_flickr8k_guided() -> Recipe:
+    """SCAN beside the dual encoder of views, its words guided by the boxes of the training phrases.
+
+    As `matching-scan-flickr8k-whole`, with sharper attention (a temperature of 9) and `guidance=0.3`, which pulls a
+    word towards the boxes of its phrase (Flickr30k Entities). rsum 352.9 and 352.6 on val, 3.2 above the dual
+    encoder with both seeds; attention precision 0.53, recall 0.80, F1 0.52; about eight minutes on one core.
+
+    The attention of this run alone is the embedded run `photos-matching`.
+
+    foveate train matching-dual-flickr8k-views --data DATA --out runs/dual
+    foveate train matching-scan-flickr8k-guided dual_start=runs/dual --data DATA
+    """
+    base = matching_scan_flickr8k_whole()
+    return base.variant(
+        "matching-scan-flickr8k-guided",
+        "SCAN beside the dual encoder, words guided by boxes",
+        model=replace(base.settings.model, temperature=9.0, whole_weight=4.0),
+        images=Stored("efficientnet-lite012-views.h5"),
+        captions_per_example=2,
+        guidance=0.3,
+    )
+
+
 def matching_scan_flickr8k_minilm() -> Recipe:
     """SCAN of `matching-scan-flickr8k-whole` without the dual encoder beside it: attention alone.
 
-    The embedded run `photos-matching` is the attention of that run: rsum 287 on val, attention F1 0.45, seed 0.
+    rsum 287 on val for the attention of that run alone, F1 0.45, seed 0.
 
     foveate train matching-dual-flickr8k --data DATA --out runs/dual
     foveate train matching-scan-flickr8k-minilm dual_start=runs/dual --data DATA
@@ -240,7 +280,9 @@ MATCHING_RECIPES: dict[str, Callable[[], Recipe]] = {
     "matching-bfan-flickr8k": matching_bfan_flickr8k,
     "matching-mdan-flickr8k": matching_mdan_flickr8k,
     "matching-dual-flickr8k": matching_dual_flickr8k,
+    "matching-dual-flickr8k-views": matching_dual_flickr8k_views,
     "matching-dual-flickr8k-words": matching_dual_flickr8k_words,
     "matching-scan-flickr8k-whole": matching_scan_flickr8k_whole,
+    "matching-scan-flickr8k-guided": matching_scan_flickr8k_guided,
     "matching-scan-flickr8k-minilm": matching_scan_flickr8k_minilm,
 }
