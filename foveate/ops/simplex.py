@@ -363,6 +363,8 @@ def _metric(weights: Tensor, alpha: float) -> Tensor:
     support = weights.sign()  # of numbers: products with booleans are slow
     if alpha == 2.0:
         return support
+    if alpha == 1.5:
+        return weights.clamp(min=torch.finfo(weights.dtype).tiny).sqrt() * support
     # The powers of one instead of zero: those of the smallest numbers take twice as long.
     return (weights + (1 - support)).clamp(min=torch.finfo(weights.dtype).tiny).pow(2 - alpha) * support
 
