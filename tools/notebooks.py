@@ -42,9 +42,10 @@ def run(path: Path) -> None:
 
 def tidy(output: nbformat.NotebookNode, directory: str) -> None:
     """Make the images of an output small, and leave out the directory in which the notebook ran."""
-    if "text" in output:
-        output.text = output.text.replace(f"{directory}/", "").replace(directory, ".")
     data = output.get("data", {})
+    for part, kind in ((output, "text"), (data, "text/plain"), (data, "text/html")):
+        if kind in part:
+            part[kind] = part[kind].replace(f"{directory}/", "").replace(directory, ".")
     if "image/png" in data:
         data["image/png"] = base64.b64encode(smaller(base64.b64decode(data["image/png"]))).decode()
         data.pop("image/jpeg", None)
