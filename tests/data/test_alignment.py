@@ -1,7 +1,7 @@
 """The tokenizer's rules and the alignment of other tokenizers' words."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foveate.data.alignment import align, pair_sentences
@@ -43,6 +43,7 @@ def test_each_rule(text, tokens):
     assert list(tokenize(text)) == tokens
 
 
+@settings(deadline=None)  # the first call compiles the patterns
 @given(st.text(max_size=30))
 def test_tokens_are_lower_case_words_and_stable(text):
     tokens = tokenize(text)
