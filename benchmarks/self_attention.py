@@ -73,14 +73,15 @@ class ToFunctions(nn.Module):
 
 @dataclass(frozen=True)
 class MCANOfFunctions(MCANSettings):
-    """MCAN whose image tokens attend to functions; 0 functions for tokens."""
+    """MCAN whose image tokens attend to functions; None for tokens."""
 
-    functions: int = 0
+    functions: int | None = None
 
     def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module, *, answers: int) -> MCAN:
         model = super().build(vocabulary, word_dim, image, attend, answers=answers)
-        for layer in model.decoder if self.functions else ():
-            layer.attend = ToFunctions(self.functions)
+        if self.functions is not None:
+            for layer in model.decoder:
+                layer.attend = ToFunctions(self.functions)
         return model
 
 
@@ -89,7 +90,7 @@ def train_on_scenes(out: Path, epochs: int, functions: list[int]) -> None:
     recipe = RECIPES["vqa-mcan-scenes"]()
     print("| self-attention of the image | accuracy, % | yes/no | number | other | JS |\n|---|---|---|---|---|---|")
     for count in functions:
-        model = MCANOfFunctions(hidden=DIM, heads=HEADS, layers=2, dropout=0.0, functions=count)
+        model = MCANOfFunctions(hidden=DIM, heads=HEADS, layers=2, dropout=0.0, functions=count or None)
         task = TASKS["vqa"].from_data(replace(recipe.settings, model=model), None)
         config = {"script": "benchmarks/self_attention.py", "functions": count, "epochs": epochs}
         history = fit(task, replace(recipe.training, epochs=epochs), out / str(count), config=config, progress=False)

@@ -103,12 +103,13 @@ def plain_program(
 
 @contextmanager
 def _without_notes() -> Iterator[None]:
-    """Without what torch says about itself: that it uses what it has deprecated, and that torchvision is absent."""
+    """Without what torch says about itself: what it has deprecated, how its LSTM keeps weights, no torchvision."""
     log = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = log.level
     with warnings.catch_warnings():
         for kind in (DeprecationWarning, FutureWarning):
             warnings.simplefilter("ignore", kind)
+        warnings.filterwarnings("ignore", "The tensor attributes .*_flat_weights", UserWarning)
         try:
             log.setLevel(logging.ERROR)
             yield

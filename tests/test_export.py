@@ -130,6 +130,19 @@ def test_plain_linear_algebra():
         torch.testing.assert_close(plain_sort(right, dim=1, descending=descending)[0], right.sort(1, descending)[0])
 
 
+def test_recurrent_text_encoders_export_without_a_warning():
+    class Read(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recurrent = nn.LSTM(3, 4, batch_first=True)
+
+        def forward(self, words):
+            return self.recurrent(words)[0]
+
+    words, module = draw(2, 5, 3, dtype=torch.float32), Read()
+    torch.testing.assert_close(plain_program(module, (words,)).module()(words), module(words))
+
+
 def test_plain_choice_is_for_booleans_alone():
     condition, a, b = torch.cartesian_prod(*[torch.tensor([False, True])] * 3).unbind(-1)
     assert plain_where(condition, a, b).tolist() == torch.where(condition, a, b).tolist()
