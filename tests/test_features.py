@@ -109,7 +109,7 @@ def test_mean_features_are_those_of_the_encoder() -> None:
     predictor = hub.load("scenes-captioning")
     examples = predictor.task.examples("val", None)
     found = predictor.task.mean_image_features(predictor.model, [examples[0], examples[1]])
-    images = predictor.read_images([examples.rows[n].pixels() for n in range(2)])
+    images = predictor.read_images([examples.data.images[int(examples.rows[n])].pixels() for n in range(2)])
     with torch.no_grad():
         expected = predictor.model.image(encoder_input(predictor.model.image, images)).values.mean(1)
     torch.testing.assert_close(found, expected)
