@@ -274,7 +274,8 @@ def _schema(description: IndexDescription) -> Any:
 
     kinds = {"float16": pa.float16(), "float32": pa.float32()}
     columns = [
-        pa.field("name", pa.string(), nullable=False),
+        # As a primary key, of which Lance compares what was added meanwhile: two writers never add a name twice.
+        pa.field("name", pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
         pa.field("vector", pa.list_(kinds[description.dtype], description.dim), nullable=False),
         pa.field("width", pa.int32()),
         pa.field("height", pa.int32()),

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,20 @@ def ended(process: subprocess.Popen[str]) -> int:
 
 def contents(location: Path) -> list[str]:
     return sorted(LanceIndex(location)._table.to_arrow()["name"].to_pylist())
+
+
+def test_writers_at_the_same_moment_add_a_name_once(tmp_path: Path) -> None:
+    location = tmp_path / "a.lance"
+    LanceIndex.create(location, IndexDescription(2, dtype="float32"))
+    names = [f"p{n}" for n in range(40)]
+
+    def add(index: LanceIndex) -> None:
+        for start in range(0, len(names), 10):
+            index.add(names[start : start + 10], torch.ones(10, 2))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, [LanceIndex(location) for _ in range(4)]))
+    assert contents(location) == sorted(names)
 
 
 def test_several_writers_of_the_same_names_add_each_once(tmp_path: Path) -> None:
