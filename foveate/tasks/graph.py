@@ -67,4 +67,4 @@ def example_tokens(vocabulary: int, count: int = 2, length: int = 8) -> tuple[Te
     """Random token ids and a mask with padding at the end."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(4, max(vocabulary, 5), (count, length), generator=generator)
-    return tokens, torch.arange(length)[None] < torch.tensor([length, length - 3] * count)[:count, None]
+    return tokens, torch.arange(length)[None] < torch.tensor([length, max(length - 3, 1)] * count)[:count, None]

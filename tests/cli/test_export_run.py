@@ -19,7 +19,6 @@ needs_onnx = pytest.mark.skipif(
 
 @needs_onnx
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("run", ["scenes-vqa", "scenes-matching", "scenes-captioning"])
 def test_a_run_is_exported_whole_and_checked(run, tmp_path, capsys):
     out = tmp_path / "model.onnx"
@@ -40,6 +39,27 @@ def test_graphs_compute_what_the_runs_do():
         answered = vqa.model(vqa.model.image.preprocess.normalise(pixels), tokens, mask)
     torch.testing.assert_close(scores, answered.scores)
     torch.testing.assert_close(weights, answered.image[-1].weights)
+
+
+def test_a_graph_takes_questions_of_every_length():
+    vqa = fv.load("scenes-vqa")
+    graph, limit = vqa.graph(), vqa.task.settings.max_tokens
+    pixels, tokens, _ = graph.inputs
+    assert tokens.shape == (2, limit)
+    image = pixels[0].permute(1, 2, 0).numpy()
+    for question in (
+        "what colour is the large circle?",
+        " ".join(["is there a red square left of the blue circle"] * 4),
+    ):
+        words, mask = vqa.task.inputs.encode([vqa.task.settings.tokenize(question)], limit)
+        pad = (0, limit - words.shape[1])
+        with torch.no_grad():
+            scores, _ = graph.module.eval()(
+                pixels[:1], torch.nn.functional.pad(words, pad), torch.nn.functional.pad(mask, pad)
+            )
+        answer = vqa.answer(image, question)
+        assert answer.text == vqa.task.answers.answers[scores.argmax()]
+        assert answer.confidence == pytest.approx(scores.sigmoid().max().item(), abs=1e-5)
 
 
 def test_matching_graphs_score_sentences_of_one_length():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from foveate.attention import Attended
 from foveate.checks import check_counts
+from foveate.data.vocabulary import PAD
 from foveate.errors import DataError
 from foveate.models.answering import Answered, AnsweringModel
 from foveate.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
@@ -71,8 +72,13 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
             answered = model(encoder_input(model.image, images), tokens, mask)
             return answered.scores, answered.image[-1].weights
 
-        inputs = (example_pixels(self.read_images), *example_tokens(len(self.task.inputs.words)))
-        usage = "images (B, 3, H, W), token ids (B, T), mask (B, T) -> scores (B, A) of the answers, weights (B, N)"
+        # A graph has a fixed number of steps of the text encoder: as many as the longest question has.
+        T = self.task.settings.max_tokens
+        inputs = (example_pixels(self.read_images), *example_tokens(len(self.task.inputs.words), length=T))
+        usage = (
+            f"images (B, 3, H, W), token ids (B, {T}) padded with {PAD}, mask (B, {T}) True where there is a token\n"
+            "-> scores (B, A) of the answers, weights (B, N)"
+        )
         return RunGraph(
             TensorModule(self.model, run), inputs, ("images", "tokens", "mask"), ("scores", "weights"), usage
         )
