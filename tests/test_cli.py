@@ -66,8 +66,8 @@ def test_every_command_has_readable_help(name: str, capsys: pytest.CaptureFixtur
 def test_help_with_a_recipe_shows_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "toy-net-points", "--help"]) == 0
     out = capsys.readouterr().out
-    assert "training.optimiser.lr = 0.02  (float)" in out
-    assert "settings.mechanism = softmax  (str)" in out
+    assert "training.optimiser.lr = 0.02  (a number)" in out
+    assert "settings.mechanism = softmax  (text)" in out
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_tables_print_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -
 
 def test_wrong_values_are_explained_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TRAIN, "epochs=many"]) == 1
-    assert capsys.readouterr().err == "epochs: expected int, got 'many'; write epochs=<int>\n"
+    assert capsys.readouterr().err == "epochs: expected a whole number, got 'many'; write, for example, epochs=2\n"
 
 
 def test_a_fault_of_the_program_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ from foveate.io import DataDirectory
 from foveate.recipes import RECIPES
 from foveate.registry import lookup
 from foveate.tasks import TASKS
+from foveate.train.field_types import describe
 from foveate.train.override import override, recipe_fields
-from foveate.train.recipe import describe, encode, train_recipe
+from foveate.train.recipe import encode, train_recipe
 from foveate.train.start import adopt_start
 
 

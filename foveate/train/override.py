@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from foveate.attention import MECHANISMS
 from foveate.errors import DataError, UnknownName
 from foveate.registry import lookup
-from foveate.train.recipe import Recipe, decode, describe, encode, field_types, item_types, members, variants
+from foveate.train.field_types import describe, example, field_types, item_types, members, variants
+from foveate.train.recipe import Recipe, decode, encode
 
 FIXED = ("name", "task", "about")
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -92,7 +93,7 @@ def parse(kind: Any, text: str, where: str) -> Any:
     if kind in (int, float, str):
         with suppress(ValueError):
             return kind(text)
-    raise ValueError(f"{where}: expected {describe(kind)}, got {text!r}; write {where}=<{describe(kind)}>")
+    raise ValueError(f"{where}: expected {describe(kind)}, got {text!r}; write, for example, {where}={example(kind)}")
 
 
 def _walk(part: Any, prefix: str) -> Iterator[Field]:
@@ -194,7 +195,7 @@ def _parse_union(several: tuple[Any, ...], kind: Any, text: str, where: str) -> 
     for member in sorted(several, key=lambda m: (m is str, m is not NoneType)):
         with suppress(ValueError, LookupError):
             return parse(member, text, where)
-    raise ValueError(f"{where}: expected {describe(kind)}, got {text!r}; write {where}=<{describe(kind)}>")
+    raise ValueError(f"{where}: expected {describe(kind)}, got {text!r}; write, for example, {where}={example(kind)}")
 
 
 def _parse_free(text: str) -> Any:

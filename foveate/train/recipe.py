@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from inspect import isabstract
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from foveate.errors import DataError, FoveateError, UnknownName
 from foveate.io import DataRoot, read_checked_json, read_json
-from foveate.models import MODELS, ModelSettings
 from foveate.registry import lookup
 from foveate.tasks import TASKS, AnyTask
 from foveate.train.config import Training
+from foveate.train.field_types import describe, field_types, item_types, members, variants
 from foveate.train.records import CONFIG, SOURCE, VOCABULARY, History, check_same
 from foveate.train.weights import ADVICE, WEIGHTS
 
@@ -295,61 +294,6 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     if kind in (bool, int, str, NoneType) and type(value) is kind:
         return value
     raise DataError(f"{where}: expected {describe(kind)}, got {value!r:.80}; correct the file or write it again")
-
-
-def describe(kind: Any) -> str:
-    """A type in words.
-
-    >>> describe(int | None), describe(tuple[int, ...]), describe(Literal["fp32", "bf16"])
-    ('int or none', 'int,int,...', 'fp32 or bf16')
-    """
-    origin = get_origin(kind)
-    if variants(kind):
-        return " or ".join(variants(kind))
-    if members(kind) is not None:
-        return " or ".join(describe(member) for member in members(kind) or ())
-    if origin is Literal:
-        return " or ".join(str(choice) for choice in get_args(kind))
-    if origin is tuple:
-        kinds = get_args(kind)
-        return f"{describe(kinds[0])},{describe(kinds[0])},..." if Ellipsis in kinds else ",".join(map(describe, kinds))
-    return "none" if kind is NoneType else str(getattr(kind, "__name__", kind))
-
-
-def field_types(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields by name, in order."""
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
-
-
-def variants(kind: Any) -> dict[str, type]:
-    """The dataclasses that an annotation allows, by name; empty if it allows none, one, or other types too.
-
-    A family of models allows its rows of `MODELS`, a union its members.
-
-    >>> from foveate.train.config import Schedule
-    >>> sorted(variants(Schedule))
-    ['cosine', 'decay', 'steps']
-    """
-    if isinstance(kind, type) and issubclass(kind, ModelSettings) and isabstract(kind):
-        return {name: row for name, row in MODELS.items() if issubclass(row, kind)}
-    several = members(kind) or ()
-    return {m.__name__.lower(): m for m in several} if all(is_dataclass(m) for m in several) else {}
-
-
-def members(kind: Any) -> tuple[Any, ...] | None:
-    """The members of a union; None for another type."""
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else None
-
-
-def item_types(kind: Any, count: int, where: str) -> tuple[Any, ...]:
-    """The types of the `count` items of a tuple type."""
-    kinds = get_args(kind)
-    if Ellipsis in kinds:
-        return kinds[:1] * count
-    if len(kinds) != count:
-        raise ValueError(f"{where}: expected {len(kinds)} values, got {count}; write them as {describe(kind)}")
-    return kinds
 
 
 def _encode_field(kind: Any, value: Any) -> Any:

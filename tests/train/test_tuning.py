@@ -93,7 +93,7 @@ def test_errors(tmp_path: Path, recipe: Recipe) -> None:
         tune(recipe, ["epochs=2"], tmp_path / "t")
     with pytest.raises(UnknownName, match="did you mean 'hidden'"):
         tune(recipe, ["hiden=1..2"], tmp_path / "t")
-    with pytest.raises(ValueError, match=r"epochs: expected int, got '0.5'"):
+    with pytest.raises(ValueError, match=r"epochs: expected a whole number, got '0.5'"):
         tune(recipe, ["epochs=0.5..2.5"], tmp_path / "t")
     with pytest.raises(UnknownName, match="did you mean 'softmax'"):
         tune(recipe, ["mechanism=softmx|tvmax"], tmp_path / "t")
