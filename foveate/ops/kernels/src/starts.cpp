@@ -86,14 +86,23 @@ struct Sorted {
   }
 };
 
-// Running sums of weight * nearest, rounded as in the twin.
+// What a restart draws from: the distance of every location to the nearest mean so far, and running sums.
 template <class T>
-void accumulate(const Sorted<T>& s, const std::vector<T>& nearest, std::vector<T>& mass) {
-  double total = 0;
-  for (size_t i = 0; i < nearest.size(); ++i) {
-    total += static_cast<double>(s.w[i] * nearest[i]);
-    mass[i] = T(total);
-  }
+struct Draw {
+  std::vector<T> nearest, mass;
+  explicit Draw(long N) : nearest(size_t(N)), mass(nearest) {}
+};
+
+// Running sums of weight * nearest, rounded as in the twin. Every addition waits for the one before: those of two
+// restarts side by side take no longer than those of one.
+template <int count, class T>
+void accumulate(const Sorted<T>& s, Draw<T>* draws) {
+  double total[count] = {};
+  for (size_t i = 0; i < s.w.size(); ++i)
+    for (int c = 0; c < count; ++c) {
+      total[c] += static_cast<double>(s.w[i] * draws[c].nearest[i]);
+      draws[c].mass[i] = T(total[c]);
+    }
 }
 
 // The location drawn by u from running sums of its probabilities, up to a factor.
@@ -130,27 +139,42 @@ void spread_starts(const T* weights, const T* positions, long position_stride, c
   const long largest = *std::max_element(plan.components, plan.components + plan.groups);
   in_parallel(B, static_cast<double>(N * (total + 20)) * 1.5, threads, [&](long begin, long end) {
     Sorted<T> s(N);
-    std::vector<T> nearest(static_cast<size_t>(N)), whole(nearest), mass(nearest);
+    Draw<T> whole(N), pair[2] = {Draw<T>(N), Draw<T>(N)};
+    std::vector<T>& nearest = pair[0].nearest;
+    std::fill(whole.nearest.begin(), whole.nearest.end(), T(1));
     std::vector<size_t> greedy(static_cast<size_t>(largest));
     for (long b = begin; b < end; ++b) {
       s.set(weights + b * N, positions + b * position_stride);
-      std::fill(nearest.begin(), nearest.end(), T(1));
-      accumulate(s, nearest, whole);  // what the first component of every restart is drawn from
+      accumulate<1>(s, &whole);  // what the first component of every restart is drawn from
       for (size_t k = 0; k < greedy.size(); ++k) {  // the first restart of a kind begins as that of the largest kind
-        greedy[k] = heaviest(s, nearest);
+        greedy[k] = heaviest(s, k ? nearest : whole.nearest);
         if (k + 1 < greedy.size()) approach(s, greedy[k], k == 0, nearest);
       }
       T* to = means + b * total * 2;
       const T* u = draws;
-      for (long g = 0; g < plan.groups; ++g)
-        for (long r = 0; r < plan.restarts[g]; ++r)
-          for (long k = 0; k < plan.components[g]; ++k, ++u, to += 2) {
-            if (r && k) accumulate(s, nearest, mass);
-            const size_t at = r ? drawn(k ? mass : whole, *u) : greedy[size_t(k)];
-            if (r && k + 1 < plan.components[g]) approach(s, at, k == 0, nearest);
-            to[0] = s.x[at];
-            to[1] = s.y[at];
+      const auto put = [&](long place, size_t at) {
+        to[2 * place] = s.x[at];
+        to[2 * place + 1] = s.y[at];
+      };
+      for (long g = 0; g < plan.groups; ++g) {
+        const long restarts = plan.restarts[g], K = plan.components[g];
+        for (long k = 0; k < K; ++k) put(k, greedy[size_t(k)]);
+        for (long r = 1; r < restarts; r += 2) {
+          const long both = std::min(2L, restarts - r);
+          for (long k = 0; k < K; ++k) {
+            if (k && both == 2) accumulate<2>(s, pair);
+            if (k && both == 1) accumulate<1>(s, pair);
+            for (long c = 0; c < both; ++c) {
+              const long place = (r + c) * K + k;
+              const size_t at = drawn(k ? pair[c].mass : whole.mass, u[place]);
+              if (k + 1 < K) approach(s, at, k == 0, pair[c].nearest);
+              put(place, at);
+            }
           }
+        }
+        u += restarts * K;
+        to += 2 * restarts * K;
+      }
     }
   });
 }
