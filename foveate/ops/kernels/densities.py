@@ -13,7 +13,10 @@ def moments(weights: Tensor, positions: Tensor, mask: Tensor | None, floor: Tens
 
     None also where weights are not sound, which the caller has to explain.
     """
-    if not _all_direct(weights, positions, floor) or positions.shape[1:] != (2,) or weights.numel() == 0:
+    given = weights, positions, floor
+    if not all(_is_still(x) and x.dtype == weights.dtype for x in given):
+        return None
+    if positions.shape[1:] != (2,) or weights.numel() == 0:
         return None
     if mask is not None and not is_direct_mask(mask):
         return None
@@ -48,18 +51,52 @@ def is_sound(mean: Tensor, matrix: Tensor) -> bool:
 
 def normal(mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor) -> Tensor | None:
     """`N(c_j; mean, covariance + diag(variance))`, (..., J), for J centres in float64."""
-    if not _all_direct(mean, covariance) or mean.shape[-1] != 2 or mean.numel() == 0:
+    same = covariance.dtype == mean.dtype
+    return _expect("density_normal", mean, covariance, centres, variance) if same else None
+
+
+def paraboloid(
+    mean: Tensor,
+    covariance: Tensor,
+    centres: Tensor,
+    variance: Tensor,
+    rule: tuple[Tensor, Tensor],
+    thinnest: float,
+) -> Tensor | None:
+    """`E[N(t; c_j, diag(variance))]`, (..., J), under truncated paraboloids, for J centres in float64.
+
+    Args:
+        mean, covariance: (..., 2) and (..., 2, 2).
+        centres, variance: (J, 2) and (2,) in float64.
+        rule: nodes and weights of a quadrature across the chords, an even number of them.
+        thinnest: half axes are at least this long, in units of √2 deviations.
+    """
+    nodes, weights = rule
+    options = nodes.data_ptr(), weights.data_ptr(), len(nodes), thinnest
+    return _expect("density_paraboloid", mean, covariance.double(), centres, variance, *options)
+
+
+def _expect(
+    kernel: str,
+    mean: Tensor,
+    covariance: Tensor,
+    centres: Tensor,
+    variance: Tensor,
+    *options: float,
+) -> Tensor | None:
+    """What the kernel of this name makes of means, covariances and centres, (..., J)."""
+    given = mean, covariance, centres, variance
+    if mean.shape[-1] != 2 or mean.numel() == 0 or not all(_is_still(x) for x in given):
         return None
-    if not is_direct(centres) or not is_direct(variance):
-        return None
-    mean, covariance, centres, variance = (x.contiguous() for x in (mean, covariance, centres, variance))
+    mean, covariance, centres, variance = (x.contiguous() for x in given)
     found = mean.new_empty(*mean.shape[:-1], len(centres))
-    native().density_normal(
+    getattr(native(), kernel)(
         is_wide(mean),
         mean.data_ptr(),
         covariance.data_ptr(),
         centres.data_ptr(),
         variance.data_ptr(),
+        *options,
         found.data_ptr(),
         mean.numel() // 2,
         len(centres),
@@ -68,7 +105,6 @@ def normal(mean: Tensor, covariance: Tensor, centres: Tensor, variance: Tensor) 
     return found
 
 
-def _all_direct(*tensors: Tensor) -> bool:
-    """True for plain tensors of one dtype that no gradient is asked of."""
-    followed = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    return not followed and all(is_direct(x) and x.dtype == tensors[0].dtype for x in tensors)
+def _is_still(x: Tensor) -> bool:
+    """True for a plain tensor that no gradient is asked of."""
+    return is_direct(x) and not (torch.is_grad_enabled() and x.requires_grad)

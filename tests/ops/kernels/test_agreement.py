@@ -22,6 +22,7 @@ from foveate.ops.grid import cell_centres, cell_variance, grid_edges
 from foveate.ops.kernels.mixtures import exponential, unit_weights
 from foveate.ops.mixture_fit import _unit_weights, fit_mixture, select_mixture
 from foveate.ops.moments import match_moments
+from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.ops.quadrature import chord_moments
 from foveate.ops.reading import LARGE, weighted_sum
 from foveate.ops.starts import spread_start
@@ -139,6 +140,21 @@ def test_chords() -> None:
         expected = chord_moments(semi, centre)
     size = expected.abs().amax(1, keepdim=True)
     torch.testing.assert_close(got / size, expected / size, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("deviation", [1e-3, 0.03, 0.3, 3.0])
+def test_paraboloid_expectation(deviation: float, dtype: torch.dtype) -> None:
+    """Without a gradient: thin and wide ellipses in every direction, relative to the largest value of a row."""
+    root = deviation * draw(40, 2, 2, dtype=dtype) * torch.tensor([1.0, 0.2], dtype=dtype)
+    scale = root @ root.mT + (0.01 * deviation) ** 2 * torch.eye(2)
+    density = TruncatedParaboloid(0.5 + 0.3 * draw(40, 2, seed=1, dtype=dtype), scale)
+    basis = GaussianBasis.grid(49)
+    got = density.expect(basis)
+    with only_torch():
+        expected = density.expect(basis)
+    size = expected.amax(1, keepdim=True)
+    torch.testing.assert_close(got / size, expected / size, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-7)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

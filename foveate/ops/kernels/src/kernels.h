@@ -79,6 +79,8 @@ struct DensityKernels {
   bool (*sound)(const T* mean, const T* matrix, long R);
   void (*normal)(const T* mean, const T* covariance, const double* centres, const double* variance, T* out, long R, long J,
                  int threads);
+  void (*paraboloid)(const T* mean, const double* covariance, const double* centres, const double* variance, const double* nodes,
+                     const double* weights, int count, double thinnest, T* out, long R, long J, int threads);
 };
 
 struct Kernels {

@@ -231,10 +231,22 @@ void density_normal(bool wide, uintptr_t mean, uintptr_t covariance, uintptr_t c
   wide ? run(kernels().density64, double{}) : run(kernels().density32, float{});
 }
 
+void density_paraboloid(bool wide, uintptr_t mean, uintptr_t covariance, uintptr_t centres, uintptr_t variance,
+                        uintptr_t nodes, uintptr_t weights, int count, double thinnest, uintptr_t out, long R, long J,
+                        int threads) {
+  nb::gil_scoped_release release;
+  const auto run = [&](const auto& density, auto zero) {
+    using T = decltype(zero);
+    density.paraboloid(at<T>(mean), at<double>(covariance), at<double>(centres), at<double>(variance), at<double>(nodes),
+                       at<double>(weights), count, thinnest, at<T>(out), R, J, threads);
+  };
+  wide ? run(kernels().density64, double{}) : run(kernels().density32, float{});
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.attr("interface") = 4;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
+  m.attr("interface") = 5;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
   m.def("unit", [] { return kernels().unit; });
   m.def("entmax_forward", &entmax_forward);
   m.def("entmax_backward", &entmax_backward);
@@ -253,4 +265,5 @@ NB_MODULE(_native, m) {
   m.def("density_moments", &density_moments);
   m.def("density_sound", &density_sound);
   m.def("density_normal", &density_normal);
+  m.def("density_paraboloid", &density_paraboloid);
 }
