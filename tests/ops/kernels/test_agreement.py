@@ -148,7 +148,7 @@ def test_paraboloid_expectation(deviation: float, dtype: torch.dtype) -> None:
     """Without a gradient: thin and wide ellipses in every direction, relative to the largest value of a row."""
     root = deviation * draw(40, 2, 2, dtype=dtype) * torch.tensor([1.0, 0.2], dtype=dtype)
     scale = root @ root.mT + (0.01 * deviation) ** 2 * torch.eye(2)
-    density = TruncatedParaboloid(0.5 + 0.3 * draw(40, 2, seed=1, dtype=dtype), scale)
+    density = TruncatedParaboloid(draw(40, 2, seed=1, dtype=dtype).sigmoid(), scale)
     basis = GaussianBasis.grid(49)
     got = density.expect(basis)
     with only_torch():
