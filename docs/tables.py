@@ -226,6 +226,10 @@ def matching_flickr8k() -> str:
     return comparison("matching_flickr8k", MATCHES, of="model")
 
 
+def matching_regions() -> str:
+    return comparison("matching_regions", MATCHES, of="model")
+
+
 # The metrics whose changes are shown, and their digits after the decimal point.
 CHANGES = {"rsum": 1, "attention_precision": 3, "attention_recall": 3, "attention_f1": 3}
 
@@ -252,6 +256,10 @@ def matching_scenes_changes() -> str:
 
 def matching_flickr8k_changes() -> str:
     return changes("matching_flickr8k")
+
+
+def matching_regions_changes() -> str:
+    return changes("matching_regions")
 
 
 def components() -> str:
@@ -374,6 +382,8 @@ BLOCKS = {
     "matching-scenes-changes": matching_scenes_changes,
     "matching-flickr8k": matching_flickr8k,
     "matching-flickr8k-changes": matching_flickr8k_changes,
+    "matching-regions": matching_regions,
+    "matching-regions-changes": matching_regions_changes,
 }
 PAGES = (
     ROOT / "README.md",
