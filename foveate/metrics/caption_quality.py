@@ -1,6 +1,7 @@
 """Quality of captions against human references, by the evaluation code that published numbers are computed with.
 
 The scores are those of `pycocoevalcap` (extra `captions`). Its METEOR, SPICE and PTB tokenizer are Java programs.
+Without the package there is CIDEr-D alone, computed by our own code, which gives the same numbers.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from foveate.data.samples import Id
 from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError, FoveateError
+from foveate.metrics.cider import CiderD
 from foveate.metrics.means import ExampleValues
 from foveate.metrics.repetition import count_mentions, distinct_fraction, repetition_score
 from foveate.registry import optional
@@ -43,22 +46,28 @@ def has_java() -> bool:
     return shutil.which("java") is not None
 
 
+def has_package() -> bool:
+    """True if `pycocoevalcap` is installed (extra `captions`)."""
+    return find_spec("pycocoevalcap") is not None
+
+
 def caption_scores(
     captions: Mapping[Id, str], references: Texts, *, java: bool | None = None, spice: bool = False
 ) -> CaptionScores:
-    """BLEU, ROUGE-L and CIDEr-D of captions, and METEOR if Java is installed.
+    """BLEU, ROUGE-L and CIDEr-D of captions, and METEOR if Java is installed; without the extra, CIDEr-D alone.
 
     Args:
         captions: one text per image.
         references: the human captions of the same images.
-        java: tokenize as the evaluation server does, and add METEOR; if None, depends on whether Java is installed.
+        java: tokenize as the evaluation server does, and add METEOR; if None, depends on whether Java and the extra are
+            installed.
         spice: add SPICE; it needs Java, downloads its models on first use, and takes minutes.
 
     Returns:
         The scores, and the tokenizer they were computed with. CIDEr-D weights words by their idf over the references
         of the given images, so that it is meaningful only for the whole split.
 
-    Raises MissingExtra if the package is not installed.
+    Raises MissingExtra if `java` or `spice` is asked for and the package is not installed.
 
     >>> references = {1: ["A red star.", "One star."], 2: ["A green disc.", "The disc"]}
     >>> scores = caption_scores({1: "a red star", 2: "a blue disc"}, references, java=False)
@@ -70,7 +79,7 @@ def caption_scores(
             f"caption_scores: expected captions and references of the same images, got {len(captions)} captions and "
             f"{sum(map(bool, references.values()))} images with references; pass both for every image"
         )
-    wanted = has_java() if java is None else java
+    wanted = has_java() and has_package() if java is None else java
     if (wanted or spice) and not has_java():
         raise FoveateError(
             "caption_scores: expected the program java on the PATH, got none; install a Java runtime, or pass "
@@ -117,6 +126,9 @@ def _plain_scores(
     human: dict[Id, list[str]], own: dict[Id, list[str]]
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
     """The scores that do not need Java, and those of every caption."""
+    if not has_package():
+        rated = _own_cider(human, own)
+        return {"cider-d": sum(rated) / len(rated)}, {"cider-d": rated}
     bleu = optional("caption_scores", "pycocoevalcap.bleu.bleu", "captions").Bleu(4)
     rouge = optional("caption_scores", "pycocoevalcap.rouge.rouge", "captions").Rouge()
     cider = optional("caption_scores", "pycocoevalcap.cider.cider", "captions").Cider()
@@ -127,6 +139,13 @@ def _plain_scores(
         mean, single = scorer.compute_score(human, own)
         values[name], each[name] = float(mean), [float(score) for score in single]
     return values, each
+
+
+def _own_cider(human: dict[Id, list[str]], own: dict[Id, list[str]]) -> list[float]:
+    """CIDEr-D of every caption, with the idf of these references."""
+    references = {key: [text.split() for text in texts] for key, texts in human.items()}
+    rate = CiderD.from_references(references.values())
+    return [rate(texts[0].split(), references[key]) for key, texts in own.items()]
 
 
 def _meteor(human: dict[Id, list[str]], own: dict[Id, list[str]]) -> float:

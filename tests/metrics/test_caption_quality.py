@@ -114,13 +114,20 @@ def test_spice_is_added_when_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caption_scores(SAID, PEOPLE, java=False, spice=True).values["spice"] == 0.125
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_cider_is_our_own_and_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Iterator:
         raise ModuleNotFoundError(f"No module named {name!r}", name="pycocoevalcap")
 
+    expected = caption_scores(SAID, PEOPLE, java=False)
     monkeypatch.setattr("foveate.registry.import_module", missing)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    for java in (False, None):
+        found = caption_scores(SAID, PEOPLE, java=java)
+        assert found.values == {"cider-d": pytest.approx(expected.values["cider-d"], rel=1e-12)}
+        assert found.each == {"cider-d": pytest.approx(expected.each["cider-d"], rel=1e-12)}
+    monkeypatch.setattr(module, "has_java", lambda: True)
     with pytest.raises(MissingExtra, match=r'pip install "foveate\[captions\]"'):
-        caption_scores(SAID, PEOPLE, java=False)
+        caption_scores(SAID, PEOPLE, java=True)
 
 
 @pytest.mark.parametrize("people", [{}, {1: ["a"]}, {**PEOPLE, 4: []}])
