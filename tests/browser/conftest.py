@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from foveate.report.page import html_page
-from tests.pages import CHROMIUM, FLAGS, serve, skip_without_browser
+from tests.pages import serve, skip_without_browser
 from tests.untrained import make_untrained
 
 TINY = "tiny-llava"
@@ -76,13 +76,8 @@ def address(tools, runs):
 
 
 @pytest.fixture(scope="session")
-def browser(address):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        yield browser
-        browser.close()
+def browser(address, chromium):
+    return chromium
 
 
 @pytest.fixture(params=["1280x800", "390x844"])

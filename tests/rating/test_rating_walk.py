@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from foveate.rating import RatingStore, Study, read_results
-from tests.pages import CHROMIUM, FLAGS, serve, skip_without_browser
+from tests.pages import serve, skip_without_browser
 
 pytestmark = pytest.mark.slow
 
@@ -49,31 +49,27 @@ def rate_image(page, number: int) -> None:
     page.click("[data-send]")
 
 
-def test_a_person_rates_stops_and_resumes(study: Study, address: str) -> None:
-    from playwright.sync_api import sync_playwright
-
+def test_a_person_rates_stops_and_resumes(study: Study, address: str, chromium) -> None:
     wrong: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        page = visit(browser, address, 1280, wrong)
-        page.click("[data-begin]")
-        for number in (1, 2):
-            rate_image(page, number)
-        page.get_by_text("Image 3 of 4").wait_for()
-        code = page.inner_text(".fr-code")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 1280
-        _keep(page, "sheet-1280")
-        page.close()
-        page = visit(browser, address, 390, wrong)  # later, on a phone
-        page.fill("input[name=code]", code)
-        page.click("[data-begin]")
-        page.get_by_text("Image 3 of 4").wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        _keep(page, "sheet-390")
-        for number in (3, 4):
-            rate_image(page, number)
-        page.get_by_text("Thank you").wait_for()
-        browser.close()
+    page = visit(chromium, address, 1280, wrong)
+    page.click("[data-begin]")
+    for number in (1, 2):
+        rate_image(page, number)
+    page.get_by_text("Image 3 of 4").wait_for()
+    code = page.inner_text(".fr-code")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    _keep(page, "sheet-1280")
+    page.close()
+    page = visit(chromium, address, 390, wrong)  # later, on a phone
+    page.fill("input[name=code]", code)
+    page.click("[data-begin]")
+    page.get_by_text("Image 3 of 4").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    _keep(page, "sheet-390")
+    for number in (3, 4):
+        rate_image(page, number)
+    page.get_by_text("Thank you").wait_for()
+    page.close()
     assert wrong == []
     assert len(RatingStore(study).read(code)) == 4
     assert set(read_results(study).means) == {"quality", "attention relevance"}
