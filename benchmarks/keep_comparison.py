@@ -6,8 +6,8 @@
 
 Several files are merged: of one recipe, rows of the same name become further seeds; of several recipes, rows are called
 "<recipe> <attention>". With `--add "LABEL=RUN"` the best evaluation of a run becomes the row LABEL of results that were
-saved before. Baselines, attention maps that do not depend on the input, are the same for all runs and saved once.
-`--rest TAG` adds the accuracy on the questions of Scenes without the tag; `--again` evaluates every run again, with the
+saved before, with `--add "LABEL+=RUN"` a further seed of it. Baselines, attention maps that do not depend on the input,
+are the same for all runs and saved once. `--rest TAG` adds the accuracy on the questions of Scenes without the tag; `--again` evaluates every run again, with the
 metrics that training leaves out because they are slow (METEOR, the tokenizer of the evaluation server), on `--data`.
 """
 
@@ -72,7 +72,9 @@ def main() -> None:
         rows, known, where = saved["rows"], saved["baselines"], saved["machine"]
     for label, run in (pair.rsplit("=", 1) for pair in given.add):
         best = json.loads((Path(run) / "metrics.json").read_text(encoding="utf-8"))["best"]["metrics"]
-        rows[label] = [without_baselines(best) | (rest_of(best, given.rest, fraction) if given.rest else {})]
+        seed = without_baselines(best) | (rest_of(best, given.rest, fraction) if given.rest else {})
+        name, more = label.removesuffix("+"), label.endswith("+")
+        rows[name] = [*rows[name], seed] if more else [seed]
     files = [json.loads(path.read_text(encoding="utf-8")) for path in given.files]
     several = len({file["recipe"] for file in files}) > 1
     for path, file in zip(given.files, files, strict=True):
