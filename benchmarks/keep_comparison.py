@@ -7,8 +7,9 @@
 Several files are merged: of one recipe, rows of the same name become further seeds; of several recipes, rows are called
 "<recipe> <attention>". With `--add "LABEL=RUN"` the best evaluation of a run becomes the row LABEL of results that were
 saved before, with `--add "LABEL+=RUN"` a further seed of it. Baselines, attention maps that do not depend on the input,
-are the same for all runs and saved once. `--rest TAG` adds the accuracy on the questions of Scenes without the tag; `--again` evaluates every run again, with the
-metrics that training leaves out because they are slow (METEOR, the tokenizer of the evaluation server), on `--data`.
+are the same for all runs and saved once. `--rest TAG` adds the accuracy on the questions of Scenes without the tag;
+`--again` evaluates every run again, with the metrics that training leaves out because they are slow (METEOR, the
+tokenizer of the evaluation server), on `--data`.
 """
 
 from __future__ import annotations
