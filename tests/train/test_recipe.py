@@ -79,11 +79,11 @@ def broken(recipe: Recipe, **changes: Any) -> dict[str, Any]:
         ({"task": "fak"}, "x: task: expected a known name, got 'fak'; did you mean 'fake'?"),
         ({"training": 3}, "x.training: expected the fields of Training, got 3"),
         ({"training": {}}, "x.training: expected the field 'optimiser', got none"),
-        ({"settings": {"flag": 1}}, "x.settings.flag: expected bool, got 1"),
+        ({"settings": {"flag": 1}}, "x.settings.flag: expected true or false, got 1"),
         ({"settings": {"flagg": True}}, "x.settings.flagg: expected a known name, got 'flagg'; did you mean 'flag'?"),
-        ({"settings": {"words": 3}}, "x.settings.words: expected str or none, got 3"),
-        ({"settings": {"weights": {"a": "b"}}}, "x.settings.weights: expected float, got 'b'"),
-        ({"start": 3}, "x.start: expected str or none, got 3"),
+        ({"settings": {"words": 3}}, "x.settings.words: expected text or none, got 3"),
+        ({"settings": {"weights": {"a": "b"}}}, "x.settings.weights: expected a number, got 'b'"),
+        ({"start": 3}, "x.start: expected text or none, got 3"),
     ],
 )
 def test_a_broken_configuration_is_explained(recipe: Recipe, changes: dict, message: str) -> None:
