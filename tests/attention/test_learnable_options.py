@@ -30,6 +30,18 @@ def test_temperature_divides_the_scores(name):
     assert all("temperature" in key for key in learned.state_dict())
 
 
+@pytest.mark.parametrize("name", list(MECHANISMS))
+def test_both_derivatives_in_the_temperature(name):
+    scores, values = draw(2, 9), draw(2, 9, 2, seed=1)
+    temperature = torch.tensor([[0.8], [1.3]], dtype=torch.float64, requires_grad=True)
+
+    def read(temperature):
+        return mechanism(name, temperature=temperature).eval()(scores, values, grid=(3, 3)).context
+
+    assert gradcheck(read, temperature, atol=1e-5, rtol=1e-4)
+    assert gradgradcheck(read, temperature, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["entmax", "fusedmax", "tvmax", "gfusedmax"])
 @pytest.mark.parametrize("heads", [None, 2])
 def test_learnable_options_train_and_stay_inside(name, heads):
