@@ -71,6 +71,8 @@ def paraboloid(
         rule: nodes and weights of a quadrature across the chords, an even number of them.
         thinnest: half axes are at least this long, in units of √2 deviations.
     """
+    if not is_direct(mean):  # tracing: no addresses
+        return None
     nodes, weights = rule
     options = nodes.data_ptr(), weights.data_ptr(), len(nodes), thinnest
     return _expect("density_paraboloid", mean, covariance.double(), centres, variance, *options)
