@@ -25,10 +25,10 @@ from measure import machine, save, seconds, show
 from turns import beside_softmax, by_turns, softmax_first
 
 from foveate.attention import MECHANISMS, mechanism
-from foveate.data.vocabulary import BOS, EOS, PAD, UNKNOWN
-from foveate.encoders import StoredFeatures
-from foveate.features import ImageFeatures
-from foveate.models import Captioner
+from foveate.lab.data.vocabulary import BOS, EOS, PAD, UNKNOWN
+from foveate.lab.encoders import StoredFeatures
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models import Captioner
 
 WORDS = 12
 AIMS = {"sparsemax": 1.05, "tvmax": 1.2}

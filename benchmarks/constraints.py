@@ -22,8 +22,8 @@ from pathlib import Path
 from keep_comparison import without_baselines
 from measure import machine, save
 
-from foveate.tasks.matching import Matching
-from foveate.train.records import History
+from foveate.lab.tasks.matching import Matching
+from foveate.lab.train.records import History
 
 KINDS = {"scan": "SCAN", "bfan": "BFAN", "mdan": "m-DAN"}
 ROWS = {"none": "", "ccr": " + CCR", "ccs": " + CCS", "both": " + CCR + CCS"}

@@ -15,8 +15,8 @@ import torch
 import tyro
 
 import foveate as fv
-from foveate.data import scenes
-from foveate.search import list_images
+from foveate.lab.data import scenes
+from foveate.lab.search import list_images
 
 RUNS = ("scenes-captioning", "scenes-search", "photos-captioning", "photos-search")
 SEED, COUNT, MADE, BATCH = 7, 150, 20, 25

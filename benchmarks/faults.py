@@ -26,9 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import accelerate  # noqa: F401  (imported before the forks)
 import torch
 
-from foveate.recipes import RECIPES
-from foveate.train import Recipe, override, train_recipe
-from foveate.train.weights import CHECKPOINT, WEIGHTS, load_tensors
+from foveate.lab.recipes import RECIPES
+from foveate.lab.train import Recipe, override, train_recipe
+from foveate.lab.train.weights import CHECKPOINT, WEIGHTS, load_tensors
 
 SMALL = (
     "limit=24 hidden=16 heads=2 layers=1 dropout=0.1 channels=8,8,8,8 blocks=0 images.start=random trained=yes "

@@ -22,9 +22,9 @@ from typing import Any
 
 from measure import RESULTS, machine, save
 
-from foveate import hub
-from foveate.data.scenes import scenes
-from foveate.train import evaluate
+from foveate.lab import hub
+from foveate.lab.data.scenes import scenes
+from foveate.lab.train import evaluate
 
 
 def without_baselines(metrics: dict[str, float]) -> dict[str, float]:

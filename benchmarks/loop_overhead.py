@@ -23,11 +23,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from torch import nn
 
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS, Examples, Loss, Task
-from foveate.train import Recipe, fit, override, to_config
-from foveate.train.batches import Plan, read_batches
-from foveate.train.config import build_optimiser
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS, Examples, Loss, Task
+from foveate.lab.train import Recipe, fit, override, to_config
+from foveate.lab.train.batches import Plan, read_batches
+from foveate.lab.train.config import build_optimiser
 
 STEPS = 20
 ROUNDS = 5

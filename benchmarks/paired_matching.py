@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from foveate import hub
-from foveate.metrics.retrieval import LEVELS, rank_matrix
+from foveate.lab import hub
+from foveate.lab.metrics.retrieval import LEVELS, rank_matrix
+from foveate.lab.models.fragments import join_fragments
+from foveate.lab.train.batches import read_batches
 from foveate.metrics.statistics import bootstrap_interval, paired_permutation_test
-from foveate.models.fragments import join_fragments
-from foveate.train.batches import read_batches
 
 
 def contributions(run: Path, data: Path | None, split: str) -> Tensor:

@@ -19,8 +19,8 @@ from measure import machine, save, show
 from scan_step import memory, restart_peak
 
 from foveate.attention import mechanism
-from foveate.metrics import retrieval_metrics
-from foveate.models import SCAN, Fragments
+from foveate.lab.metrics import retrieval_metrics
+from foveate.lab.models import SCAN, Fragments
 
 CAPTIONS, REGIONS, WORDS, DIM = 5, 36, 12, 1024
 

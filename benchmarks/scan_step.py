@@ -23,8 +23,8 @@ from measure import machine, save, show
 from torch.nn import functional
 
 from foveate.attention import mechanism
-from foveate.losses import ranking_hinge
-from foveate.models import BFAN, SCAN, Fragments
+from foveate.lab.losses import ranking_hinge
+from foveate.lab.models import BFAN, SCAN, Fragments
 
 IMAGES, REGIONS, WORDS, DIM = 128, 36, 12, 1024
 TEMPERATURE, LSE = 9.0, 6.0

@@ -23,8 +23,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.preprocessing import StandardScaler
 
-from foveate.data.samples import ANSWER_TYPES, Dataset, Question
-from foveate.data.scenes import make_scenes
+from foveate.lab.data.samples import ANSWER_TYPES, Dataset, Question
+from foveate.lab.data.scenes import make_scenes
 
 Guess = Sequence[str]
 

@@ -1,6 +1,6 @@
 """Pretrain the image encoder of the Scenes recipes on objects and save its weights.
 
-    python benchmarks/scenes_encoder.py foveate/encoders/scenes_conv.safetensors
+    python benchmarks/scenes_encoder.py foveate/lab/encoders/scenes_conv.safetensors
 
 Prints the fraction of correctly classified cells of the validation images after each epoch. Two minutes on one core.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from foveate.data.scenes import make_scenes
-from foveate.encoders.scenes_conv import pretrain
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.encoders.scenes_conv import pretrain
 
 
 def main() -> None:

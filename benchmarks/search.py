@@ -47,8 +47,8 @@ import psutil
 import torch
 from measure import RESULTS, machine, save, show
 
-from foveate.search import Index, IndexDescription, LanceIndex
-from foveate.search import lance_index as lance
+from foveate.lab.search import Index, IndexDescription, LanceIndex
+from foveate.lab.search import lance_index as lance
 
 DIM, LATENT, CLUSTERS, NOISE = 512, 64, 1000, 0.25
 BLOCK, TOP, QUERIES, SINGLE = 65536, 10, 100, 20

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 
 import foveate as fv
 from foveate.attention import Attended, Grid
-from foveate.models import MCANSettings
-from foveate.models.answering import AnyImageEncoder
-from foveate.models.mcan import MCAN
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.train import fit
+from foveate.lab.models import MCANSettings
+from foveate.lab.models.answering import AnyImageEncoder
+from foveate.lab.models.mcan import MCAN
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import fit
 
 DIM, HEADS, FUNCTIONS = 64, 4, 49
 SIDES = (14, 28, 56, 112)

@@ -25,8 +25,8 @@ import h5py
 import numpy as np
 import psutil
 
-from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
-from foveate.data.store_writer import write_store
+from foveate.lab.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
+from foveate.lab.data.store_writer import write_store
 
 LOCATIONS, DIM, SAMPLE = 49, 1280, 4000
 CHUNKS = {"contiguous": None, "49 rows": 49, "64 rows": 64, "16 rows": 16, "256 rows": 256, "400 rows (1 MB)": 400}

@@ -23,9 +23,9 @@ import torch
 from scenes_baselines import table, words_of
 from torch import Tensor, nn
 
-from foveate.data import DATASETS
-from foveate.data.feature_store import FeatureStore
-from foveate.data.samples import ANSWER_TYPES, Dataset
+from foveate.lab.data import DATASETS
+from foveate.lab.data.feature_store import FeatureStore
+from foveate.lab.data.samples import ANSWER_TYPES, Dataset
 
 PASSES, BATCH, RATE, DECAY = 9, 128, 3e-3, 0.01
 IMAGE_SCALE = 0.05  # scale of the image features relative to the indicators of words

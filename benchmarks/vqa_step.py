@@ -26,10 +26,10 @@ from torch import nn
 from turns import beside_softmax, by_turns, softmax_first
 
 from foveate.attention import MECHANISMS, mechanism
-from foveate.encoders import StoredFeatures, TextEncoder
-from foveate.features import ImageFeatures
-from foveate.losses import answer_bce
-from foveate.models import MCAN
+from foveate.lab.encoders import StoredFeatures, TextEncoder
+from foveate.lab.features import ImageFeatures
+from foveate.lab.losses import answer_bce
+from foveate.lab.models import MCAN
 
 WORDS = 14
 

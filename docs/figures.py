@@ -21,9 +21,10 @@ from torch import Tensor
 
 import foveate as fv
 from foveate import plot
-from foveate.data.samples import Box, Dataset, Question
-from foveate.data.scenes import make_scenes
+from foveate.lab.data.samples import Dataset, Question
+from foveate.lab.data.scenes import make_scenes
 from foveate.ops import cell_centres
+from foveate.ops.boxes import Box
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

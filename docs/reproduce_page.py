@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foveate.tables import TABLES
-from foveate.tables.cost import total
-from foveate.tables.table import Table
+from foveate.lab.papers.tables import TABLES
+from foveate.lab.papers.tables.cost import total
+from foveate.lab.papers.tables.table import Table
 
 PAGE = Path(__file__).resolve().parent / "reproduce.md"
 THROUGHPUT = 10.0

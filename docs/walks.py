@@ -26,21 +26,24 @@ import foveate
 PREFIX = str(Path(foveate.__file__).parent) + os.sep
 # From the lowest layer to the highest; files at the top of the package are for all.
 LAYERS = (
-    "ops",
-    "attention",
-    "data",
-    "losses",
-    "encoders",
-    "metrics",
-    "plot",
-    "models",
-    "tasks",
-    "search",
-    "train",
-    "recipes",
-    "hub",
-    "report",
-    "cli",
+    "ops/",
+    "attention/",
+    "metrics/",
+    "plot/",
+    "watch/",
+    "lab/data/",
+    "lab/losses/",
+    "lab/metrics/",
+    "lab/encoders/",
+    "lab/models/",
+    "lab/search/",
+    "lab/tasks/",
+    "lab/train/",
+    "lab/recipes/",
+    "lab/hub.py",
+    "lab/papers/",
+    "apps/report/",
+    "apps/",
 )
 
 
@@ -98,8 +101,7 @@ def _runs_at_import(frame: FrameType | None) -> bool:
 
 
 def _rank(file: str) -> int:
-    top = file.partition("/")[0].removesuffix(".py")
-    return LAYERS.index(top) if top in LAYERS else -1
+    return next((rank for rank, layer in enumerate(LAYERS) if file.startswith(layer)), -1)
 
 
 def walk_answer(directory: Path) -> Walk:
@@ -143,7 +145,7 @@ WALKS: dict[str, Callable[[Path], Walk]] = {
 
 
 def _command(*arguments: str) -> Walk:
-    from foveate.cli import main
+    from foveate.apps.cli import main
 
     with traced() as walk:
         status = main(arguments)
@@ -155,7 +157,7 @@ def _command(*arguments: str) -> Walk:
 def _image(directory: Path) -> Path:
     from PIL import Image
 
-    from foveate.data.scenes import make_scenes
+    from foveate.lab.data.scenes import make_scenes
 
     path = directory / "scene.png"
     Image.fromarray(make_scenes(split="val", count=1).images[0].pixels()).save(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import foveate as fv
-from foveate.data import DATASETS, Dataset, Question
+from foveate.lab.data import DATASETS, Dataset, Question
 from foveate.watch import describe
 
 OUT = Path(__file__).parent / "images" / "watch.png"

@@ -6,8 +6,10 @@ The names below are imported when they are first used, so that the command line 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from foveate.registry import provide
+
 if TYPE_CHECKING:
-    from foveate import hf, ops, plot
+    from foveate import hf, metrics, ops, plot
     from foveate.attention import (
         MECHANISMS,
         Attended,
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
         scaled_dot_product_attention,
     )
     from foveate.errors import DataError, FoveateError, MissingExtra, ShapeError, UnknownName
-    from foveate.hub import load
+    from foveate.lab.hub import load
     from foveate.ops import (
         DENSITIES,
         TRANSFORMS,
@@ -72,6 +74,7 @@ __all__ = [
     "load",
     "look",
     "mechanism",
+    "metrics",
     "ops",
     "plot",
     "scaled_dot_product_attention",
@@ -81,6 +84,8 @@ __all__ = [
     "tvmax",
     "watch",
 ]
+
+provide("image of attention", "foveate.plot.inline:to_png")  # what a notebook shows of an `Attended`
 
 _HOMES = {
     "foveate.attention": (
@@ -94,7 +99,7 @@ _HOMES = {
         "scaled_dot_product_attention",
     ),
     "foveate.errors": ("DataError", "FoveateError", "MissingExtra", "ShapeError", "UnknownName"),
-    "foveate.hub": ("load",),
+    "foveate.lab.hub": ("load",),
     "foveate.watch": ("look",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -107,7 +112,7 @@ def __getattr__(name: str) -> Any:
         return version("foveate")
     if name not in __all__:
         raise AttributeError(f"module 'foveate' has no attribute {name!r}")
-    if name in ("hf", "ops", "plot", "watch"):
+    if name in ("hf", "metrics", "ops", "plot", "watch"):
         return import_module(f"foveate.{name}")
     value = getattr(import_module(_HOME.get(name, "foveate.ops")), name)
     globals()[name] = value

@@ -2,7 +2,7 @@
 
 import sys
 
-from foveate.cli import main
+from foveate.apps.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

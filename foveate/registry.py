@@ -35,6 +35,24 @@ def load_target(target: str) -> Callable[..., Any]:
     return function
 
 
+_provided: dict[str, str] = {}
+
+
+def provide(name: str, target: str) -> None:
+    """Offer `module:function` of a higher package to lower ones, which ask for it by name.
+
+    >>> provide("an example", "json:dumps")
+    >>> provided("an example")([1])
+    '[1]'
+    """
+    _provided[name] = target
+
+
+def provided(name: str) -> Callable[..., Any]:
+    """Import the function that was offered under a name."""
+    return load_target(_provided[name])
+
+
 def optional(what: str, module: str, extra: str) -> ModuleType:
     """Import `module`; raises MissingExtra with the pip command of the extra that provides it.
 

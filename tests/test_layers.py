@@ -1,12 +1,14 @@
-"""Imports point down: the syntax trees show every arrow, and only the allowed ones pass.
+"""Imports point down: the syntax trees show every arrow, and only those to lower floors and rows pass.
 
 An arrow leads to the layer that defines a name, and a name must be imported from that layer: a layer that merely
-imports a name does not pass it on.
+imports a name does not pass it on. A string that names a module of foveate is an arrow too.
 """
 
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,40 +17,51 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent / "foveate"
-COMMON = {"errors", "registry", "checks", "io", "features"}
-LOW = {"ops", "data", "attention", "losses", "encoders", "metrics", "plot", "models"}
-BELOW_HUB = LOW | {"tasks", "search", "train"}
-BELOW_CLI = BELOW_HUB | {"recipes", "authors", "tables", "hub", "watch", "report", "rating"}
-# What each layer may import besides `errors`, `registry`, `checks`, `io` and `features`: the table of STYLE.md.
-ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
-    "registry": set(),
-    "checks": set(),
-    "io": set(),
-    "features": set(),
-    "ops": set(),
-    "data": {"ops"},
-    "attention": {"ops"},
-    "losses": {"ops"},
-    "encoders": {"ops", "data"},
-    "metrics": {"ops", "data"},
-    "plot": {"ops", "attention"},
-    "models": {"ops", "attention", "encoders"},
-    "watch": {"ops", "data", "attention", "metrics", "plot"},
-    "tasks": LOW,
-    "search": LOW,
-    "train": LOW | {"tasks"},
-    "recipes": LOW | {"tasks", "train"},
-    "authors": LOW | {"tasks", "train"},
-    "hub": BELOW_HUB,
-    "export": BELOW_HUB | {"hub"},
-    "tables": BELOW_HUB | {"recipes", "hub"},
-    "report": BELOW_CLI - {"report", "rating"},
-    "rating": BELOW_CLI - {"rating"},
+# The floors of docs/architecture.md, and in each the packages, lower ones first. A package may import the floors below
+# its own, and on its own floor the rows before its own.
+FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "small": (("errors",), ("registry", "checks"), ("io",)),
+    "library": (("ops",), ("attention", "metrics"), ("plot",), ("watch",), ("hf", "export")),
+    "lab": (
+        ("lab", "lab.tensor_files"),
+        ("lab.features", "lab.losses"),
+        ("lab.data",),
+        ("lab.metrics",),
+        ("lab.encoders",),
+        ("lab.models",),
+        ("lab.search",),
+        ("lab.tasks",),
+        ("lab.train",),
+        ("lab.papers.paper_recipes",),
+        ("lab.recipes", "lab.hub"),
+        ("lab.papers", "lab.papers.tables", "lab.papers.authors", "lab.papers.rating"),
+    ),
+    "apps": (("apps", "apps.report"), ("apps.studio", "apps.cli")),
 }
-# Common modules are for all, but among themselves only these arrows exist.
-AMONG_COMMON = {"errors": set(), "registry": {"errors"}, "checks": {"errors"}}
-TOP = {"cli", "studio", "hf"}
+_ROWS = [(floor, row, names) for floor, rows in enumerate(FLOORS.values()) for row, names in enumerate(rows)]
+ORDER = {layer: (floor, row) for floor, row, names in _ROWS for layer in names}
+LIBRARY = {layer for name in ("small", "library") for row in FLOORS[name] for layer in row}
+# What these may import on their own row besides.
+BESIDE = {"apps.cli": {"apps.studio"}, "apps.studio": set[str](), "lab.papers.rating": {"lab.papers.tables"}}
+THIRD_PARTY = {"torch", "numpy", "PIL", "matplotlib"}
+
+
+MODULE = re.compile(r"foveate(\.\w+)+(:\w+)?")
+
+
+def _imported_at_once(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Imports outside functions and outside `if TYPE_CHECKING`."""
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.split(".")[0], node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").split(".")[0], node.lineno
+        elif isinstance(node, ast.If | ast.Try | ast.With) and "TYPE_CHECKING" not in ast.dump(
+            getattr(node, "test", node)
+        ):
+            waiting += [*node.body, *getattr(node, "orelse", ())]
 
 
 @dataclass
@@ -59,16 +72,23 @@ class Module:
         defined: names bound by def, class or assignment, wherever in the file.
         imports: (bound name, module, name in that module or None for the module itself, line).
         attributes: (variable, attribute, line) of every `variable.attribute`.
+        strings: (module, line) of every string "foveate.module" or "foveate.module:name" that is not a docstring.
+        others: first parts of the packages of others that are imported when the file is, and the line.
     """
 
     defined: set[str] = field(default_factory=set)
     imports: list[tuple[str, str, str | None, int]] = field(default_factory=list)
     attributes: list[tuple[str, str, int]] = field(default_factory=list)
+    strings: list[tuple[str, int]] = field(default_factory=list)
+    others: list[tuple[str, int]] = field(default_factory=list)
 
     @classmethod
     def parse(cls, text: str) -> Module:
-        module = cls()
-        for node in ast.walk(ast.parse(text)):
+        module, tree = cls(), ast.parse(text)
+        module.others = list(_imported_at_once(tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE.fullmatch(node.value):
+                module.strings.append((node.value.split(":")[0], node.lineno))
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 module.defined.add(node.name)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -97,8 +117,11 @@ def modules() -> dict[str, Module]:
 
 
 def layer_of(module: str) -> str:
-    """The package or file at the top of foveate that a module belongs to, "" for foveate itself."""
-    return [*module.split("."), ""][1]
+    """The longest row of `FLOORS` that a module belongs to, "" for foveate itself."""
+    parts = module.split(".")[1:]
+    while parts and ".".join(parts) not in ORDER:
+        parts.pop()
+    return ".".join(parts)
 
 
 def definition(module: str, name: str | None) -> str:
@@ -130,6 +153,8 @@ def uses(module: str, content: Module) -> Iterator[tuple[str, str, int]]:
     for variable, attribute, line in content.attributes:
         if variable in bound and variable not in content.defined:
             yield bound[variable], definition(bound[variable], attribute), line
+    for named, line in content.strings:
+        yield named, named, line
 
 
 def violations(module: str, content: Module) -> Iterator[str]:
@@ -145,17 +170,22 @@ def violations(module: str, content: Module) -> Iterator[str]:
 
 
 def allowed(layer: str, target: str) -> bool:
-    """True when the table lets a layer import from another one."""
-    if layer in TOP:
+    """True when a layer may import another one."""
+    if layer in BESIDE and target in BESIDE[layer]:
         return True
-    if layer in AMONG_COMMON:
-        return target in AMONG_COMMON[layer]
-    if layer in COMMON:
-        return target in {"errors", "checks"}
-    return target in ALLOWED[layer] | COMMON
+    return ORDER[target] < ORDER[layer]
 
 
-@pytest.mark.parametrize("layer", sorted({layer_of(name) for name in modules()} - {"", "__main__"}))
+LAYERS = sorted({layer_of(name) for name in modules()} - {""})
+
+
+def test_every_module_has_a_floor() -> None:
+    homeless = [name for name in modules() if not layer_of(name) and name not in ("foveate", "foveate.__main__")]
+    assert not homeless
+    assert set(LAYERS) <= set(ORDER)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
 def test_imports_point_down(layer: str) -> None:
     found = [
         text for name, content in modules().items() if layer_of(name) == layer for text in violations(name, content)
@@ -163,10 +193,11 @@ def test_imports_point_down(layer: str) -> None:
     assert not found, "\n".join(found)
 
 
-def test_nobody_imports_the_top() -> None:
+def test_the_library_imports_its_own_dependencies_alone() -> None:
+    known = THIRD_PARTY | {"foveate"} | set(sys.stdlib_module_names)
     for name, content in modules().items():
-        targets = {layer_of(home) for _, home, _ in uses(name, content)}
-        assert layer_of(name) in TOP | {"", "__main__"} or not targets & TOP, name
+        if layer_of(name) in LIBRARY:
+            assert not [one for one in content.others if one[0] not in known], name
 
 
 def test_a_package_only_passes_on_its_own_names() -> None:
@@ -190,12 +221,28 @@ def exported_names(package: str) -> set[str]:
 
 
 SAMPLES = [
-    ("foveate.data.x", "def f():\n    from foveate.models.mcan import MCAN", "data may not import models"),
-    ("foveate.data.x", "import foveate.models.mcan", "data may not import models"),
-    ("foveate.models.x", "from foveate.encoders.image_encoder import ImageFeatures", "not through foveate.encoders"),
-    ("foveate.models.x", "from foveate.encoders import image_encoder as e\ne.ImageFeatures", "not through foveate.enc"),
-    ("foveate.tasks.x", "from foveate.encoders.stored import ShapeError", "which defines it, not through"),
-    ("foveate.io", "from foveate.data.samples import Box", "io may not import data"),
+    (
+        "foveate.lab.data.x",
+        "def f():\n    from foveate.lab.models.mcan import MCAN",
+        "lab.data may not import lab.models",
+    ),
+    ("foveate.lab.data.x", "import foveate.lab.models.mcan", "lab.data may not import lab.models"),
+    ("foveate.ops.x", "import foveate.attention.fits", "ops may not import attention"),
+    ("foveate.watch.x", "from foveate.lab.data.samples import Dataset", "watch may not import lab.data"),
+    ("foveate.attention.x", 'f("foveate.plot.inline:to_png")', "attention may not import plot"),
+    ("foveate.lab.tasks.x", 'f("foveate.apps.studio.ask_page")', "lab.tasks may not import apps.studio"),
+    (
+        "foveate.lab.models.x",
+        "from foveate.lab.encoders.image_encoder import ImageFeatures",
+        "not through foveate.lab.enc",
+    ),
+    (
+        "foveate.lab.models.x",
+        "from foveate.lab.encoders import image_encoder as e\ne.ImageFeatures",
+        "not through foveate",
+    ),
+    ("foveate.lab.tasks.x", "from foveate.lab.encoders.stored import ShapeError", "which defines it, not through"),
+    ("foveate.io", "from foveate.lab.data.samples import Caption", "io may not import lab.data"),
     ("foveate.errors", "from foveate.checks import check_mask", "errors may not import checks"),
 ]
 
@@ -207,8 +254,8 @@ def test_the_reader_sees_arrows(module: str, text: str, message: str) -> None:
 
 
 def test_the_reader_accepts_what_is_allowed() -> None:
-    text = "from foveate.encoders import ConvEncoder\nfrom foveate.features import ImageFeatures\nimport foveate.ops"
-    assert not list(violations("foveate.models.x", Module.parse(text)))
+    lines = ("from foveate.lab.encoders import ConvEncoder", "from foveate.lab.features import ImageFeatures")
+    assert not list(violations("foveate.lab.models.x", Module.parse("\n".join((*lines, "import foveate.ops")))))
 
 
 def test_relative_imports_are_not_used() -> None:

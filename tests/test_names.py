@@ -13,7 +13,7 @@ ROOM = {"task.py", "settings.py", "data.py", "constraints.py", "predictor.py", "
 def test_modules_have_different_names() -> None:
     places = defaultdict(list)
     for path in ROOT.rglob("*.py"):
-        if path.name != "__init__.py" and not (path.name in ROOM and path.is_relative_to(ROOT / "tasks")):
+        if path.name != "__init__.py" and not (path.name in ROOM and path.is_relative_to(ROOT / "lab" / "tasks")):
             places[path.name].append(path.relative_to(ROOT))
     assert not {name: found for name, found in places.items() if len(found) > 1}
 

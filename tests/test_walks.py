@@ -49,4 +49,4 @@ def test_the_tracer_sees_calls_and_what_goes_up(walks: ModuleType) -> None:
         sparsemax(torch.zeros(3))
     assert walk.files[0] == "ops/simplex.py"
     assert walk.upward == []
-    assert walks._rank("ops/simplex.py") < walks._rank("tasks/vqa/task.py") < walks._rank("cli/main.py")
+    assert walks._rank("ops/simplex.py") < walks._rank("lab/tasks/vqa/task.py") < walks._rank("apps/cli/main.py")

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 
 from foveate.io import write_json
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.train import override, to_config
-from foveate.train.records import CONFIG, VOCABULARY
-from foveate.train.weights import WEIGHTS, named_tensors, save_tensors
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import override, to_config
+from foveate.lab.train.records import CONFIG, VOCABULARY
+from foveate.lab.train.weights import WEIGHTS, named_tensors, save_tensors
 
 
 def make_untrained(directory: Path, recipe: str, *changes: str) -> Path:

@@ -14,12 +14,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from foveate import hub
 from foveate.io import write_json
-from foveate.train.evaluation import evaluate
-from foveate.train.recipe import Recipe, read_run, to_config
-from foveate.train.records import History
-from foveate.train.weights import load_tensors, save_tensors
+from foveate.lab import hub
+from foveate.lab.train.evaluation import evaluate
+from foveate.lab.train.recipe import Recipe, read_run, to_config
+from foveate.lab.train.records import History
+from foveate.lab.train.weights import load_tensors, save_tensors
 
 RUNS = Path(hub.__file__).parent / "runs"
 LIMIT = 8_000_000  # bytes of an embedded run

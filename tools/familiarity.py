@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from foveate import hub
-from foveate.train.evaluation import save_familiarity
-from foveate.train.recipe import run_directory
+from foveate.lab import hub
+from foveate.lab.train.evaluation import save_familiarity
+from foveate.lab.train.recipe import run_directory
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

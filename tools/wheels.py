@@ -14,14 +14,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-SMOKE = """
+LIBRARY = """
 import torch, foveate as fv
 from foveate.ops import kernels
 weights = fv.tvmax(torch.randn(2, 7, 7, requires_grad=True))
 weights.square().sum().backward()
 seen = fv.mechanism("multimodal").eval()(torch.randn(2, 49), torch.randn(2, 49, 8), grid=(7, 7))
+print("foveate", fv.__version__, "kernels:", kernels.unit())
+"""
+LAB = """
+import torch, foveate as fv
 answer = fv.load("scenes-vqa").answer(torch.zeros(112, 112, 3, dtype=torch.uint8).numpy(), "Is there a circle?")
-print("foveate", fv.__version__, "kernels:", kernels.unit(), "answer:", answer.text)
+print("answer:", answer.text)
 """
 
 
@@ -46,8 +50,17 @@ def try_out(wheel: Path) -> None:
         empty = Path(name)
         run(sys.executable, "-m", "venv", empty / "env")
         python = empty / "env" / ("Scripts" if os.name == "nt" else "bin") / "python"
-        run(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wheel, cwd=empty)
-        run(python, "-c", SMOKE, cwd=empty)
+        install = (python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt")
+        run(*install, wheel, cwd=empty)
+        run(python, "-c", LIBRARY, cwd=empty)
+        alone = subprocess.run(
+            [python, "-m", "foveate", "demo"], cwd=empty, capture_output=True, text=True, check=False
+        )
+        assert alone.returncode == 1, alone
+        assert alone.stderr.count("\n") == 1, alone
+        assert 'pip install "foveate[lab]"' in alone.stderr, alone
+        run(*install, f"{wheel}[lab]", cwd=empty)
+        run(python, "-c", LAB, cwd=empty)
         run(python, "-m", "foveate", "doctor", cwd=empty)
         run(python, "-m", "foveate", "list", "mechanisms", cwd=empty)
 

@@ -18,7 +18,7 @@ from foveate.ops.grid import canvas_places
 from foveate.ops.mixture import Mixture
 from foveate.ops.resample import resample_map
 from foveate.ops.trees import as_tree
-from foveate.registry import load_target
+from foveate.registry import provided
 
 Grid = tuple[int, ...] | Tensor
 AnyGrid = Grid | int | Sequence[int] | Sequence[Sequence[int]]
@@ -156,7 +156,7 @@ class Attended:
 
     def _repr_png_(self) -> bytes | None:
         """The maps, which a notebook shows in place of the numbers."""
-        png: bytes | None = load_target("foveate.plot.inline:to_png")(self)
+        png: bytes | None = provided("image of attention")(self)
         return png
 
     def _line(self, N: int) -> Tensor:

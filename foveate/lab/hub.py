@@ -13,12 +13,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from foveate.errors import DataError
-from foveate.features import Familiarity
-from foveate.tasks import AnyTask, Predictor
-from foveate.tasks.inputs import ImagePredictor
-from foveate.train.recipe import file_errors, read_run, read_task, run_directory
-from foveate.train.records import CONFIG, ENVIRONMENT, FAMILIARITY, METRICS, VOCABULARY
-from foveate.train.weights import (
+from foveate.lab.features import Familiarity
+from foveate.lab.tasks import AnyTask, Predictor
+from foveate.lab.tasks.inputs import ImagePredictor
+from foveate.lab.train.recipe import file_errors, read_run, read_task, run_directory
+from foveate.lab.train.records import CONFIG, ENVIRONMENT, FAMILIARITY, METRICS, VOCABULARY
+from foveate.lab.train.weights import (
     WEIGHTS,
     check_weights,
     half_precision,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from foveate.checks import check_floating, check_number, check_shape
-from foveate.data.samples import Box, Phrase
 from foveate.errors import ShapeError
 from foveate.metrics.means import ExampleKey, MeanMetric
-from foveate.ops.boxes import box_area, box_intersection, cell_boxes
+from foveate.ops.boxes import Box, box_area, box_intersection, cell_boxes
 from foveate.ops.support import above_uniform
 from foveate.registry import lookup
 
@@ -25,6 +24,25 @@ RELEVANT: Mapping[str, str] = {
     "cells": "at least half of it lies inside a box of the entity (if none does, the cell with the largest overlap)",
     "regions": "its IoU with a box of the entity is above 0.5",
 }
+
+
+class PlacedWords(Protocol):
+    """Words of a caption that name something in the image, such as a `Phrase` of a dataset.
+
+    Attributes:
+        start, stop: the words are `tokens[start:stop]`.
+        kinds: categories of the phrase ("people", "scene", ...).
+        boxes: of what it names: none, one or several.
+    """
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
+    @property
+    def boxes(self) -> tuple[Box, ...]: ...
 
 
 class PrecisionRecall(NamedTuple):
@@ -60,7 +78,8 @@ class GroundingMetrics(MeanMetric):
     Reference: Chen et al. 2021, §3.4; equation 10 lacks the factor 2 of F1, which their table 4 has.
 
     >>> metrics = GroundingMetrics()
-    >>> disc = Phrase(0, 2, "disc", ("shape",), (Box(0.0, 0.0, 0.5, 1.0),))
+    >>> from types import SimpleNamespace
+    >>> disc = SimpleNamespace(start=0, stop=2, kinds=("shape",), boxes=(Box(0.0, 0.0, 0.5, 1.0),))
     >>> metrics.update(torch.tensor([[0.6, 0.4], [0.2, 0.8]]), [disc], (1, 2))
     >>> result = metrics.compute()
     >>> result["attention_f1"], result["attention_f1/cells"], result["phrases"], result["best_f1"]
@@ -73,13 +92,13 @@ class GroundingMetrics(MeanMetric):
         lookup("GroundingMetrics attended", self.attended, ATTENDED)
 
     def update(
-        self, weights: Tensor, phrases: Sequence[Phrase], locations: Locations, key: ExampleKey | None = None
+        self, weights: Tensor, phrases: Sequence[PlacedWords], locations: Locations, key: ExampleKey | None = None
     ) -> None:
         """Add the phrases of one caption and its image.
 
         Args:
             weights: (T, N), the attention of each word of the caption, or booleans (T, N), True where it attends. The
-                rows are the words that `Phrase.start` and `Phrase.stop` refer to, without padding. Words beyond what
+                rows are the words that `start` and `stop` of a phrase refer to, without padding. Words beyond what
                 the model has read may be missing at the end and attend to nothing.
             phrases: of the caption.
             locations: rows and columns of the grid, or boxes (N, 4) in fractions of the image.
@@ -212,7 +231,7 @@ def attention_scores(attended: Tensor, relevant: Tensor) -> PrecisionRecall:
     return PrecisionRecall(both / A.clamp(min=1), both / R.clamp(min=1), 2 * both / (A + R).clamp(min=1))
 
 
-def _inside(phrases: Sequence[Phrase], words: int) -> Tensor:
+def _inside(phrases: Sequence[PlacedWords], words: int) -> Tensor:
     """(P, T), True where a word belongs to a phrase."""
     start, stop = (torch.tensor([[getattr(phrase, end)] for phrase in phrases]) for end in ("start", "stop"))
     place = torch.arange(words)

@@ -2,6 +2,7 @@
 
 from foveate.ops.basis import Basis, GaussianBasis, TruncatedParaboloidBasis
 from foveate.ops.beta_gaussian import BetaGaussian
+from foveate.ops.boxes import Box
 from foveate.ops.density import Density, Ellipses
 from foveate.ops.divergence import entropy, js_divergence, kl_divergence
 from foveate.ops.fenchel_young import (
@@ -67,6 +68,7 @@ __all__ = [
     "TRANSFORMS",
     "Basis",
     "BetaGaussian",
+    "Box",
     "Density",
     "Ellipses",
     "Gaussian",

@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from foveate.errors import ShapeError
+from foveate.errors import DataError, ShapeError
 from foveate.ops.grid import cell_centres
+
+
+class Box(NamedTuple):
+    """A rectangle in fractions of the image: left, top, right, bottom, with x0 < x1 and y0 < y1.
+
+    >>> Box(0.25, 0.5, 0.75, 1.0).centre
+    (0.5, 0.75)
+    """
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    @classmethod
+    def from_pixels(cls, x0: float, y0: float, x1: float, y1: float, *, width: int, height: int) -> Box:
+        """Return the box that covers pixels x0 ≤ x < x1, y0 ≤ y < y1; raises DataError if empty or outside the image.
+
+        Where annotations include the last pixel (Flickr30k Entities), pass x1 + 1 and y1 + 1.
+
+        >>> Box.from_pixels(10, 0, 20, 5, width=40, height=10)
+        Box(x0=0.25, y0=0.0, x1=0.5, y1=0.5)
+        """
+        if not (0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height):
+            raise DataError(
+                f"Box: expected 0 <= x0 < x1 <= {width} and 0 <= y0 < y1 <= {height}, got {(x0, y0, x1, y1)}; "
+                "check which image size the boxes belong to"
+            )
+        return cls(x0 / width, y0 / height, x1 / width, y1 / height)
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        """The centre, (x, y)."""
+        return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
 
 
 def box_area(boxes: Tensor) -> Tensor:

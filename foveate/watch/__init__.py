@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 
 from foveate.watch.calls import weigh
-from foveate.watch.cases import Case, find_cases
+from foveate.watch.cases import Case
 from foveate.watch.describe import describe
 from foveate.watch.layouts import Layout
 from foveate.watch.loading import load_pretrained
@@ -34,7 +34,6 @@ __all__ = [
     "Word",
     "describe",
     "evaluate_attention",
-    "find_cases",
     "find_layout",
     "hub_source",
     "load_pretrained",

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foveate.data.image_files import decode_image
 from foveate.errors import DataError
+from foveate.io import decode_image
 from foveate.watch.model_families import GENERATE, Family
 
 

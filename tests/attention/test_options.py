@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from foveate import MECHANISMS, mechanism
+from foveate.apps.cli import main
 from foveate.attention import mechanism_options, options_markdown
-from foveate.cli import main
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "plug-in.md"
 

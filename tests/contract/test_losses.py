@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foveate.losses import LOSSES
+from foveate.lab.losses import LOSSES
 
 
 def _answers(B: int) -> tuple[torch.Tensor, torch.Tensor]:

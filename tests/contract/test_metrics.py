@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from foveate.data.samples import Box, Phrase, Question
-from foveate.metrics import METRICS, Ranks
+from foveate.lab.data.samples import Phrase, Question
+from foveate.lab.metrics import METRICS, Ranks
+from foveate.ops.boxes import Box
 from foveate.ops.gaussian import Gaussian
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]

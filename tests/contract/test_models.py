@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foveate.attention import MECHANISMS, Attended, mechanism
-from foveate.encoders import StoredFeatures
-from foveate.features import ImageFeatures
-from foveate.losses import ranking_hinge
-from foveate.models import (
+from foveate.lab.encoders import StoredFeatures
+from foveate.lab.features import ImageFeatures
+from foveate.lab.losses import ranking_hinge
+from foveate.lab.models import (
     MODELS,
     AnsweringSettings,
     CaptioningModelSettings,

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from torch import nn
 
-from foveate import hub
+from foveate.apps.cli import main
 from foveate.attention import MECHANISMS
-from foveate.cli import main
-from foveate.data.scenes import make_scenes
-from foveate.models import MODELS, AnsweringModel, AnsweringSettings
-from foveate.train import read_run
+from foveate.lab import hub
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.models import MODELS, AnsweringModel, AnsweringSettings
+from foveate.lab.train import read_run
 from tests.contract.test_models import (
     check_gradients,
     check_independent_examples,
@@ -36,10 +36,10 @@ import torch
 from torch import Tensor, nn
 
 from foveate.attention import mechanism
-from foveate.encoders import TextEncoder
-from foveate.features import ImageFeatures
-from foveate.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
-from foveate.models.families import AnsweringSettings
+from foveate.lab.encoders import TextEncoder
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
+from foveate.lab.models.families import AnsweringSettings
 
 
 @dataclass(frozen=True)

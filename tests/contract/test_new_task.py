@@ -13,15 +13,15 @@ from types import ModuleType
 
 import pytest
 
-from foveate import hub
-from foveate.cli import demo as demo_module
-from foveate.cli import main
-from foveate.data.scenes import make_scenes
-from foveate.recipes import RECIPES
-from foveate.report import ReportRun, write_report
-from foveate.tasks import TASKS
-from foveate.train import Adam, Recipe, Training, from_config, to_config, train_recipe
-from foveate.train.records import History
+from foveate.apps.cli import demo as demo_module
+from foveate.apps.cli import main
+from foveate.apps.report import ReportRun, write_report
+from foveate.lab import hub
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import Adam, Recipe, Training, from_config, to_config, train_recipe
+from foveate.lab.train.records import History
 
 NAME = "counting"
 RUN = "runs/first"
@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 
 from foveate.attention import MECHANISMS
 from foveate.registry import lookup
-from foveate.tasks.images import Conv, Images
+from foveate.lab.tasks.images import Conv, Images
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveate.data.samples import Dataset
-from foveate.tasks.images import ImageReader, ImageSource
+from foveate.lab.data.samples import Dataset
+from foveate.lab.tasks.images import ImageReader, ImageSource
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ from typing import Any
 import torch
 
 from foveate.attention import Attended
-from foveate.tasks.images import ImageLike, to_pixels
-from foveate.tasks.task import Predictor
+from foveate.lab.tasks.images import ImageLike, to_pixels
+from foveate.lab.tasks.task import Predictor
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from foveate.tasks.presentation import Demo, DrawnExample, Presentation, fraction
+from foveate.lab.tasks.presentation import Demo, DrawnExample, Presentation, fraction
 
 
 def draw_counts(predictors: Mapping[str, Any], examples: Any, count: int) -> Iterator[DrawnExample]:
@@ -176,9 +176,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foveate.attention import Attended, mechanism
-from foveate.data import DATASETS
-from foveate.tasks.presentation import Demo, Presentation
-from foveate.tasks.task import Loss, Metrics, Task
+from foveate.lab.data import DATASETS
+from foveate.lab.tasks.presentation import Demo, Presentation
+from foveate.lab.tasks.task import Loss, Metrics, Task
 
 from counting.data import CountBatch, CountExamples, collate
 from counting.predictor import CountPredictor

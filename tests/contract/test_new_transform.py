@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from foveate.cli import main
+from foveate.apps.cli import main
 from foveate.ops import TRANSFORMS, Transform
 from tests.contract import test_transforms as transform_laws
 from tests.ops import test_fenchel_young as loss_laws
@@ -108,8 +108,8 @@ from foveate.ops import TRANSFORMS, Transform
 from {NAME} import {NAME}
 TRANSFORMS["{NAME}"] = {ROW}
 from foveate import MECHANISMS, mechanism
-from foveate.recipes import RECIPES
-from foveate.train import override
+from foveate.lab.recipes import RECIPES
+from foveate.lab.train import override
 out = mechanism("{NAME}", blend=0.25)(torch.randn(2, 6), torch.randn(2, 6, 3), grid=(2, 3))
 assert out.map().shape == (2, 2, 3) and out.context.shape == (2, 3)
 assert MECHANISMS["{NAME}"].summary == "half softmax, half sparsemax"

@@ -12,19 +12,19 @@ import torch
 
 from foveate.attention import MECHANISMS
 from foveate.attention.continuous import ContinuousAttention
-from foveate.data.vocabulary import AnswerVocabulary, Vocabulary
-from foveate.hub import load
 from foveate.io import write_json
-from foveate.models import MCANSettings
+from foveate.lab.data.vocabulary import AnswerVocabulary, Vocabulary
+from foveate.lab.hub import load
+from foveate.lab.models import MCANSettings
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.tasks.images import Conv
+from foveate.lab.tasks.inputs import Inputs
+from foveate.lab.tasks.vqa import VQA, VQASettings
+from foveate.lab.train import Adam, Recipe, Training, to_config
+from foveate.lab.train.records import CONFIG, VOCABULARY
+from foveate.lab.train.weights import WEIGHTS, named_tensors, save_tensors
 from foveate.ops import TRANSFORMS
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.tasks.images import Conv
-from foveate.tasks.inputs import Inputs
-from foveate.tasks.vqa import VQA, VQASettings
-from foveate.train import Adam, Recipe, Training, to_config
-from foveate.train.records import CONFIG, VOCABULARY
-from foveate.train.weights import WEIGHTS, named_tensors, save_tensors
 
 # A value for every option of a mechanism that differs from its default; a new option needs a row here.
 VALUES: dict[str, Any] = {

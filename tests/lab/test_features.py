@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from foveate import hub
-from foveate.cli import main
-from foveate.data import DATASETS
-from foveate.data.examples import example_photos
+from foveate.apps.cli import main
 from foveate.errors import DataError
-from foveate.features import LEAST, Familiarity, ImageFeatures, mean_features
-from foveate.tasks.images import encoder_input
-from foveate.train.recipe import run_directory
-from foveate.train.records import FAMILIARITY
-from foveate.train.weights import load_tensors, save_tensors
+from foveate.lab import hub
+from foveate.lab.data import DATASETS
+from foveate.lab.data.examples import example_photos
+from foveate.lab.features import LEAST, Familiarity, ImageFeatures, mean_features
+from foveate.lab.tasks.images import encoder_input
+from foveate.lab.train.recipe import run_directory
+from foveate.lab.train.records import FAMILIARITY
+from foveate.lab.train.weights import load_tensors, save_tensors
 
 RUNS = ("scenes-vqa", "scenes-captioning", "scenes-matching", "scenes-search")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from foveate import hub
 from foveate.errors import DataError, UnknownName
-from foveate.tasks import TASKS
-from foveate.train import train_recipe
-from tests.train.toy import Toy, ToyPredictor, changed, toy_net_points
+from foveate.lab import hub
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import train_recipe
+from tests.lab.train.toy import Toy, ToyPredictor, changed, toy_net_points
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_fields_of_a_run_can_be_changed(run: Path) -> None:
 
 def test_a_run_inside_the_package_loads_by_name(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.move(run, tmp_path / "runs" / "small")
-    monkeypatch.setattr("foveate.train.recipe.EMBEDDED", tmp_path / "runs")
+    monkeypatch.setattr("foveate.lab.train.recipe.EMBEDDED", tmp_path / "runs")
     assert isinstance(hub.load("small"), ToyPredictor)
     with pytest.raises(DataError, match=r"expected the directory of a run .* got 'smal'; .* embedded one: small"):
         hub.load("smal")

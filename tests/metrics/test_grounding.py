@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foveate.data.samples import Box, Phrase
 from foveate.errors import ShapeError, UnknownName
+from foveate.lab.data.samples import Phrase
 from foveate.metrics import (
     GroundingMetrics,
     attended_locations,
@@ -15,6 +15,7 @@ from foveate.metrics import (
     relevant_locations,
     relevant_regions,
 )
+from foveate.ops.boxes import Box
 
 FINE = 240  # pixels per side of an image: boxes and cells below end on its pixels
 

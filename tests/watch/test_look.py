@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("transformers", reason="needs the extra hf")
 
 import foveate as fv
-from foveate.cli import main
+from foveate.apps.cli import main
 from foveate.watch import NEUTRAL, describe, load_pretrained
 from foveate.watch.spoken_words import group_words
 from tests.watch.processors import PROCESSORS, tokenizer

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import foveate as fv
-from foveate.data import DATASETS, Box, Dataset, ImageRecord, Object, Question
+from foveate.lab.data import DATASETS, Dataset, ImageRecord, Object, Question
+from foveate.lab.data.find_cases import find_cases
 from foveate.metrics import bootstrap_interval
-from foveate.watch import Case, Maps, evaluate_attention, find_cases
+from foveate.ops.boxes import Box
+from foveate.watch import Case, Maps, evaluate_attention
 from foveate.watch.measure import SIZE
 from foveate.watch.scores import MEASURES, halves, roc_auc, score_maps
 

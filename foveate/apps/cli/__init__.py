@@ -1,5 +1,5 @@
 """The command line."""
 
-from foveate.cli.main import COMMANDS, Command, main
+from foveate.apps.cli.main import COMMANDS, Command, main
 
 __all__ = ["COMMANDS", "Command", "main"]

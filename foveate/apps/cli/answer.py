@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from foveate import hub
-from foveate.cli.terminal import Count, check_figure, print_table
-from foveate.data.image_files import decode_image
-from foveate.tasks.vqa.predictor import Answer
+from foveate.apps.cli.terminal import Count, check_figure, print_table
+from foveate.io import decode_image
+from foveate.lab import hub
+from foveate.lab.tasks.vqa.predictor import Answer
 
 # What the numbers are: of independent scores several may be high, and they are no parts of a whole.
 SCORES = {"independent": "score, each on its own", "shares": "score, all add up to 1"}

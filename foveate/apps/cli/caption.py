@@ -6,11 +6,11 @@ import math
 import sys
 from pathlib import Path
 
-from foveate import hub
-from foveate.cli.terminal import Count, check_figure, print_table
-from foveate.data.image_files import decode_image
+from foveate.apps.cli.terminal import Count, check_figure, print_table
 from foveate.errors import DataError
-from foveate.tasks.captioning.predictor import GeneratedCaption
+from foveate.io import decode_image
+from foveate.lab import hub
+from foveate.lab.tasks.captioning.predictor import GeneratedCaption
 
 
 def caption(

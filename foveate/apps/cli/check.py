@@ -6,11 +6,11 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from foveate.cli.terminal import check_figure, print_table
-from foveate.data.folder_check import FolderReport, check_folder
-from foveate.data.folder_files import ALL
-from foveate.data.samples import Dataset, ImageRecord
+from foveate.apps.cli.terminal import check_figure, print_table
 from foveate.errors import DataError
+from foveate.lab.data.folder_check import FolderReport, check_folder
+from foveate.lab.data.folder_files import ALL
+from foveate.lab.data.samples import Dataset, ImageRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from foveate.cli.terminal import Count, print_table
-from foveate.cli.train import directory_name, is_first_process
+from foveate.apps.cli.terminal import Count, print_table
+from foveate.apps.cli.train import directory_name, is_first_process
+from foveate.apps.report import ReportRun, compare_runs, short_table, write_report
 from foveate.errors import UnknownName
-from foveate.io import DataDirectory, write_json
-from foveate.recipes import RECIPES
-from foveate.report import ReportRun, compare_runs, short_table, write_report
-from foveate.train.comparison import check_mechanisms, plan_comparison, run_comparison, to_json
-from foveate.train.override import override
+from foveate.io import write_json
+from foveate.lab.data.samples import DataDirectory
+from foveate.lab.recipes import RECIPES
+from foveate.lab.train.comparison import check_mechanisms, plan_comparison, run_comparison, to_json
+from foveate.lab.train.override import override
 
 
 def compare(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from foveate.cli.main import COMMANDS, FLAGS
-from foveate.cli.terminal import keyword_options
+from foveate.apps.cli.main import COMMANDS, FLAGS
+from foveate.apps.cli.terminal import keyword_options
 from foveate.registry import lookup
 
 
@@ -29,8 +29,8 @@ def words() -> dict[str, list[str]]:
     >>> "--plot" in words()["answer"], "vqa-mcan-scenes" in words()["train"]
     (True, True)
     """
-    from foveate.recipes import RECIPES
-    from foveate.train.recipe import embedded_runs
+    from foveate.lab.recipes import RECIPES
+    from foveate.lab.train.recipe import embedded_runs
 
     first = {"RECIPE": list(RECIPES), "RUN": embedded_runs(), "bash|zsh|fish": list(SHELLS)}
     found = {}

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from foveate.apps.cli.terminal import Count, print_table
+from foveate.apps.cli.train import is_first_process
+from foveate.apps.report import ReportRun, short_table, write_report
 from foveate.attention import MECHANISMS
-from foveate.cli.terminal import Count, print_table
-from foveate.cli.train import is_first_process
 from foveate.errors import DataError
 from foveate.io import read_json
-from foveate.recipes import RECIPES
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.tasks.presentation import Demo
+from foveate.lab.train import Cosine, Recipe, Training, from_config, read_run, train_recipe
+from foveate.lab.train.comparison import CURVE_POINTS
+from foveate.lab.train.recipe import run_directory
+from foveate.lab.train.records import CONFIG, History
 from foveate.registry import lookup
-from foveate.report import ReportRun, short_table, write_report
-from foveate.tasks import TASKS
-from foveate.tasks.presentation import Demo
-from foveate.train import Cosine, Recipe, Training, from_config, read_run, train_recipe
-from foveate.train.comparison import CURVE_POINTS
-from foveate.train.recipe import run_directory
-from foveate.train.records import CONFIG, History
 
 STEPS, QUICK_STEPS, QUICK_IMAGES = 200, 30, 240
 RATE = 0.5  # of the learning rate that the run was trained with

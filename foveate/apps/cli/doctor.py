@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from foveate.cli.terminal import print_table
+from foveate.apps.cli.terminal import print_table
 
 GIGABYTE = 10**9
 HIDDEN = ("dev", "docs", "bench")  # extras for those who work on foveate itself

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from foveate import hub
-from foveate.cli.terminal import check_parent, print_table
-from foveate.cli.train import is_first_process
-from foveate.io import DataDirectory, write_json
-from foveate.train.evaluation import collect, evaluate_together
-from foveate.train.recipe import read_run
-from foveate.train.records import write_examples
+from foveate.apps.cli.terminal import check_parent, print_table
+from foveate.apps.cli.train import is_first_process
+from foveate.io import write_json
+from foveate.lab import hub
+from foveate.lab.data.samples import DataDirectory
+from foveate.lab.train.evaluation import collect, evaluate_together
+from foveate.lab.train.recipe import read_run
+from foveate.lab.train.records import write_examples
 
 
 def evaluate(

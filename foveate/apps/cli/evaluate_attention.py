@@ -8,25 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foveate import hub
-from foveate.cli.terminal import print_table
-from foveate.data import DATASETS, Dataset
+from foveate.apps.cli.terminal import print_table
+from foveate.apps.report.page import html_cell, html_figure, html_page, html_table, html_text
 from foveate.errors import DataError
-from foveate.io import DataDirectory, write_json
+from foveate.io import write_json
+from foveate.lab import hub
+from foveate.lab.data import DATASETS, Dataset
+from foveate.lab.data.find_cases import find_cases
+from foveate.lab.data.samples import DataDirectory
+from foveate.lab.train.recipe import run_directory
+from foveate.lab.train.records import CONFIG
 from foveate.plot.canvas import heat_colours
 from foveate.registry import lookup
-from foveate.report.page import html_cell, html_figure, html_page, html_table, html_text
-from foveate.train.recipe import run_directory
-from foveate.train.records import CONFIG
-from foveate.watch import (
-    NEUTRAL,
-    AttentionEvaluation,
-    Maps,
-    evaluate_attention,
-    find_cases,
-    hub_source,
-    load_pretrained,
-)
+from foveate.watch import NEUTRAL, AttentionEvaluation, Maps, evaluate_attention, hub_source, load_pretrained
 from foveate.watch.cases import Case
 from foveate.watch.measure import PROMPT, SIZE, MapSource
 from foveate.watch.scores import MEASURES

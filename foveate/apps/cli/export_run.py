@@ -9,8 +9,8 @@ import torch
 
 from foveate.errors import DataError
 from foveate.export import onnx_difference, to_onnx
-from foveate.hub import load
-from foveate.tasks.graph import RunGraph
+from foveate.lab.hub import load
+from foveate.lab.tasks.graph import RunGraph
 
 TOLERANCE = 1e-3
 

@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from foveate.data.feature_store import FeatureStore, StoreDescription
-from foveate.data.image_sources import is_stored, stored_images
-from foveate.data.published_features import read_published
-from foveate.data.store_writer import import_features
-from foveate.encoders import directory_images, extract_features, image_views, pretrained_encoder
-from foveate.encoders.ray_extraction import RayBlocks
+from foveate.lab.data.feature_store import FeatureStore, StoreDescription
+from foveate.lab.data.image_sources import is_stored, stored_images
+from foveate.lab.data.published_features import read_published
+from foveate.lab.data.store_writer import import_features
+from foveate.lab.encoders import directory_images, extract_features, image_views, pretrained_encoder
+from foveate.lab.encoders.ray_extraction import RayBlocks
 
 
 def extract(

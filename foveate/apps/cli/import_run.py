@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foveate import hub
-from foveate.authors import PublishedFiles
-from foveate.authors import import_run as write_run
-from foveate.data.feature_store import FeatureStore
+from foveate.lab import hub
+from foveate.lab.data.feature_store import FeatureStore
+from foveate.lab.papers.authors import PublishedFiles
+from foveate.lab.papers.authors import import_run as write_run
 
 
 def import_run(

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from foveate import hub
 from foveate.errors import DataError
-from foveate.search import BuildResult, build_index, read_texts
-from foveate.search.builder import list_sources
-from foveate.search.find import is_lance
-from foveate.search.ray_build import build_with_ray
+from foveate.lab import hub
+from foveate.lab.search import BuildResult, build_index, read_texts
+from foveate.lab.search.builder import list_sources
+from foveate.lab.search.find import is_lance
+from foveate.lab.search.ray_build import build_with_ray
 
 MAX_REPORTED = 20
 

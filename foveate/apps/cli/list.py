@@ -10,24 +10,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from foveate.apps.cli.terminal import print_table
 from foveate.attention import options_table
-from foveate.cli.terminal import print_table
 from foveate.errors import DataError
+from foveate.lab.train.recipe import embedded_runs, read_run, run_directory
+from foveate.lab.train.records import CONFIG, History
 from foveate.ops import kernels
 from foveate.registry import lookup
-from foveate.train.recipe import embedded_runs, read_run, run_directory
-from foveate.train.records import CONFIG, History
 
 RUNS = "runs"
 TABLES: dict[str, str] = {
     "transforms": "foveate.ops:TRANSFORMS",
     "mechanisms": "foveate.attention:MECHANISMS",
-    "encoders": "foveate.encoders:ENCODERS",
-    "models": "foveate.models:MODELS",
-    "datasets": "foveate.data:DATASETS",
-    "tasks": "foveate.tasks:TASKS",
-    "recipes": "foveate.recipes:RECIPES",
-    "tables": "foveate.tables:TABLES",
+    "encoders": "foveate.lab.encoders:ENCODERS",
+    "models": "foveate.lab.models:MODELS",
+    "datasets": "foveate.lab.data:DATASETS",
+    "tasks": "foveate.lab.tasks:TASKS",
+    "recipes": "foveate.lab.recipes:RECIPES",
+    "tables": "foveate.lab.papers.tables:TABLES",
 }
 
 
@@ -76,8 +76,8 @@ def _about_run(run: str) -> str:
 
 def _paper_tables(throughput: float) -> dict[str, str]:
     """What every table of the papers needs: files, features, steps, multiply-adds and hours."""
-    from foveate.tables import TABLES as paper_tables
-    from foveate.tables.cost import total
+    from foveate.lab.papers.tables import TABLES as paper_tables
+    from foveate.lab.papers.tables.cost import total
 
     rows = {}
     for name, table in paper_tables.items():

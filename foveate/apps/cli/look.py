@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from foveate.cli.terminal import check_figure, check_parent, print_table
+from foveate.apps.cli.terminal import check_figure, check_parent, print_table
 from foveate.io import write_json
 from foveate.watch import NEUTRAL, Look, describe, load_pretrained
 from foveate.watch import look as look_at

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from foveate.cli.terminal import UsageError, annotate, check_options, check_words, keyword_options
+from foveate.apps.cli.terminal import UsageError, annotate, check_options, check_words, keyword_options
 from foveate.errors import FoveateError, UnknownName
 from foveate.registry import load_target, lookup
 
@@ -34,7 +34,7 @@ class Command:
     """A row of the table of commands.
 
     Attributes:
-        target: `module:function`; options and help are derived from the function's annotations and docstring.
+        target: `module:function` of this package; the function's annotations and docstring define options and help.
         usage: arguments after the name of the command.
         summary: one line of description.
         takes_fields: `--field value`, if it is not an option of the function, is passed on as `field=value`.
@@ -47,100 +47,100 @@ class Command:
 
     def load(self) -> Callable[..., Any]:
         """Import the function."""
-        return load_target(self.target)
+        return load_target(f"foveate.apps.cli.{self.target}")
 
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
-        "foveate.cli.demo:demo",
+        "demo:demo",
         "[--quick]",
         "compare mechanisms on embedded data and write a report, without a download",
     ),
     "train": Command(
-        "foveate.cli.train:train",
+        "train:train",
         "RECIPE [field=value ...] [--data DIR] [--out DIR] [--resume]",
         "train a model by a recipe",
         takes_fields=True,
     ),
     "tune": Command(
-        "foveate.cli.tune:tune",
+        "tune:tune",
         "RECIPE field=log:1e-4..1e-2 ... [--trials N] [--storage URL]",
         "search for the best fields of a recipe",
         takes_fields=True,
     ),
     "check": Command(
-        "foveate.cli.check:check", "DIR [--plot PNG]", "check your own images and annotations before training on them"
+        "check:check",
+        "DIR [--plot PNG]",
+        "check your own images and annotations before training on them",
     ),
     "evaluate": Command(
-        "foveate.cli.evaluate:evaluate",
+        "evaluate:evaluate",
         "RUN [field=value ...] [--data DIR] [--split S]",
         "evaluate a run on a split, optionally with another mechanism",
         takes_fields=True,
     ),
     "compare": Command(
-        "foveate.cli.compare:compare",
+        "compare:compare",
         "TASK [--mechanisms softmax,tvmax] [field=value ...]",
         "train with several mechanisms and print one table",
         takes_fields=True,
     ),
-    "answer": Command(
-        "foveate.cli.answer:answer", 'RUN IMAGE "QUESTION" [--plot PNG]', "answer a question about an image"
-    ),
-    "caption": Command("foveate.cli.caption:caption", "RUN IMAGE [--plot PNG]", "write a caption for an image"),
+    "answer": Command("answer:answer", 'RUN IMAGE "QUESTION" [--plot PNG]', "answer a question about an image"),
+    "caption": Command("caption:caption", "RUN IMAGE [--plot PNG]", "write a caption for an image"),
     "look": Command(
-        "foveate.cli.look:look",
+        "look:look",
         'MODEL IMAGE ["TEXT"] [--plot PNG] [--relative] [--fit NAME]',
         "show where any model looks in an image",
     ),
     "evaluate-attention": Command(
-        "foveate.cli.evaluate_attention:evaluate",
+        "evaluate_attention:evaluate",
         "MODEL [--data DATA] [--out DIR]",
         "measure whether any model attends to what a text is about",
     ),
     "predict": Command(
-        "foveate.cli.predict:predict",
+        "predict:predict",
         "RUN [field=value ...] --data DIR --out JSON",
         "write the predictions for a split in the format of the evaluation server",
         takes_fields=True,
     ),
     "reproduce": Command(
-        "foveate.cli.reproduce:reproduce",
+        "reproduce:reproduce",
         "TABLE --data DIR | --tiny [--only ROW] [--seeds N] [--dry-run]",
         "train and evaluate what a table of a paper needs, and print its numbers beside ours",
     ),
-    "export": Command(
-        "foveate.cli.export_run:export_run", "RUN OUT.onnx", "write a trained run as an ONNX file and check it"
-    ),
-    "list": Command("foveate.cli.list:list_tables", "[TABLE]", "list transforms, mechanisms, models, recipes, ..."),
+    "export": Command("export_run:export_run", "RUN OUT.onnx", "write a trained run as an ONNX file and check it"),
+    "list": Command("list:list_tables", "[TABLE]", "list transforms, mechanisms, models, recipes, ..."),
     "studio": Command(
-        "foveate.cli.studio:studio", "[--port P]", "open a web page to ask questions, try mechanisms and view results"
+        "studio:studio",
+        "[--port P]",
+        "open a web page to ask questions, try mechanisms and view results",
     ),
-    "doctor": Command(
-        "foveate.cli.doctor:doctor", "[--json]", "report what works on this machine, and what to install"
-    ),
-    "completion": Command(
-        "foveate.cli.completion:completion", "bash|zsh|fish", "print a script that completes foveate's commands"
-    ),
+    "doctor": Command("doctor:doctor", "[--json]", "report what works on this machine, and what to install"),
+    "completion": Command("completion:completion", "bash|zsh|fish", "print a script that completes foveate's commands"),
     "rate": Command(
-        "foveate.cli.rate:rate",
+        "rate:rate",
         "STUDY [--make --runs A,B,C] [--results]",
         "let people rate the texts and attention maps of runs",
     ),
     "scenes": Command(
-        "foveate.cli.scenes:scenes", "[OUT] [--show PNG]", "write the embedded dataset to files, or draw some of it"
+        "scenes:scenes",
+        "[OUT] [--show PNG]",
+        "write the embedded dataset to files, or draw some of it",
     ),
-    "extract": Command("foveate.cli.extract:extract", "ENCODER IMAGES OUT", "encode images into a feature store"),
-    "index": Command("foveate.cli.index:index", "RUN IMAGES OUT", "embed images into a search index"),
+    "extract": Command("extract:extract", "ENCODER IMAGES OUT", "encode images into a feature store"),
+    "index": Command("index:index", "RUN IMAGES OUT", "embed images into a search index"),
     "search": Command(
-        "foveate.cli.search:search",
+        "search:search",
         'INDEX "TEXT" | IMAGE [--top N] [--rerank RUN] [--plot PNG]',
         "find the images that match a text, or the texts that match an image",
     ),
     "import": Command(
-        "foveate.cli.extract:import_precomputed", "FORMAT SOURCE OUT", "convert published features into a feature store"
+        "extract:import_precomputed",
+        "FORMAT SOURCE OUT",
+        "convert published features into a feature store",
     ),
     "import-run": Command(
-        "foveate.cli.import_run:import_run",
+        "import_run:import_run",
         "KIND CHECKPOINT OUT --tokens JSON [--answers JSON] [field=value ...]",
         "convert a checkpoint that the authors of a paper published into a run",
         takes_fields=True,
@@ -169,6 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(given: list[str]) -> int:
+    import foveate.lab  # noqa: F401  raises MissingExtra, with the pip command, where the library is installed alone
+
     if not given or given[0] in ("-h", "--help", "help"):
         print(overview())
         return OK
@@ -236,7 +238,7 @@ def _call(name: str, function: Callable[..., Any], arguments: list[str], as_json
             print(more_help(arguments) if more_help is not None else "", end="")
         return end.code if isinstance(end.code, int) else OK
     if as_json:
-        from foveate.cli.as_json import as_json as encode
+        from foveate.apps.cli.as_json import as_json as encode
 
         print(json.dumps(encode(result), ensure_ascii=False))
     return OK
@@ -246,7 +248,7 @@ def _process_group() -> AbstractContextManager[None]:
     """Ends the process group that torchrun started; without torchrun there is none."""
     if "WORLD_SIZE" not in os.environ:
         return nullcontext()
-    from foveate.train.processes import close_process_group
+    from foveate.lab.train.processes import close_process_group
 
     return close_process_group()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from foveate import hub
-from foveate.cli.terminal import check_parent
-from foveate.cli.train import is_first_process
+from foveate.apps.cli.terminal import check_parent
+from foveate.apps.cli.train import is_first_process
 from foveate.errors import DataError
-from foveate.io import DataDirectory, write_json
-from foveate.train.prediction import predict as predict_rows
+from foveate.io import write_json
+from foveate.lab import hub
+from foveate.lab.data.samples import DataDirectory
+from foveate.lab.train.prediction import predict as predict_rows
 
 
 def predict(

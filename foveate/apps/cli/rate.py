@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foveate.cli.terminal import print_table
+from foveate.apps.cli.terminal import print_table
 from foveate.errors import DataError
+from foveate.lab.papers.rating import Study, StudyResults, make_study, read_results
 from foveate.metrics.differences import p_in_words
-from foveate.rating import Study, StudyResults, make_study, read_results
 
 
 def rate(
@@ -53,7 +53,7 @@ def rate(
         return None
     if results:
         return show_results(Study.load(study))
-    from foveate.studio.rating_page import serve_study
+    from foveate.apps.studio.rating_page import serve_study
 
     serve_study(Study.load(study), host=host, port=port)
     return None

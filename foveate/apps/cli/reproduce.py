@@ -6,15 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foveate.cli.terminal import Count, print_table
-from foveate.cli.train import is_first_process
+from foveate.apps.cli.terminal import Count, print_table
+from foveate.apps.cli.train import is_first_process
+from foveate.apps.report.page import html_cell, html_page, html_table, html_text
 from foveate.errors import DataError
 from foveate.io import atomic_write, write_json
-from foveate.registry import lookup
-from foveate.report.page import html_cell, html_page, html_table, html_text
-from foveate.tables import TABLES
-from foveate.tables.cost import cost_of, total
-from foveate.tables.run import (
+from foveate.lab.papers.tables import TABLES
+from foveate.lab.papers.tables.cost import cost_of, total
+from foveate.lab.papers.tables.run import (
     Session,
     check_files,
     choose_rows,
@@ -25,10 +24,11 @@ from foveate.tables.run import (
     train_all,
     value_of,
 )
-from foveate.tables.table import Table
+from foveate.lab.papers.tables.table import Table
+from foveate.registry import lookup
 
 if TYPE_CHECKING:
-    from foveate.rating import TableRatings
+    from foveate.lab.papers.rating import TableRatings
 
 Found = Mapping[str, list[dict[str, float]]]
 RESULTS, PAGE = "results.json", "report.html"
@@ -93,14 +93,14 @@ def _run(session: Session) -> Found:
 
 
 def _run_tiny(session: Session) -> Found:
-    from foveate.tables.tiny import run_tiny
+    from foveate.lab.papers.tables.tiny import run_tiny
 
     return run_tiny(session)
 
 
 def _ratings(session: Session, tiny: bool) -> TableRatings:
-    from foveate.rating.table_study import IMAGES, TINY_IMAGES, table_ratings
-    from foveate.tables.tiny.tiny_run import tiny_data
+    from foveate.lab.papers.rating.table_study import IMAGES, TINY_IMAGES, table_ratings
+    from foveate.lab.papers.tables.tiny.tiny_run import tiny_data
 
     root = tiny_data(session.out) if tiny else session.root
     assert root is not None  # its files were checked

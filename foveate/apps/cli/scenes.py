@@ -11,8 +11,9 @@ from time import perf_counter
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from foveate.data.samples import Box, Caption, Dataset, Question
-from foveate.data.scenes import SPLITS, make_scenes
+from foveate.lab.data.samples import Caption, Dataset, Question
+from foveate.lab.data.scenes import SPLITS, make_scenes
+from foveate.ops.boxes import Box
 
 ZOOM = 2
 MARGIN = 10

@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from foveate import hub
-from foveate.cli.terminal import Count, check_figure, print_table
-from foveate.data.files import IMAGE_SUFFIXES
-from foveate.data.image_files import decode_image
+from foveate.apps.cli.terminal import Count, check_figure, print_table
 from foveate.errors import DataError
-from foveate.search import AveragedMatcher, Matcher, SearchResult, open_index, search_by_image, search_by_text
-from foveate.search.find import image_of
+from foveate.io import decode_image
+from foveate.lab import hub
+from foveate.lab.data.files import IMAGE_SUFFIXES
+from foveate.lab.search import AveragedMatcher, Matcher, SearchResult, open_index, search_by_image, search_by_text
+from foveate.lab.search.find import image_of
 
 COLUMNS = 5
 

@@ -21,6 +21,6 @@ def studio(
     """
     if port is not None and not 0 < port < 65536:
         raise DataError(f"studio: expected a port from 1 to 65535, got {port}; leave it out to use the first free one")
-    from foveate.studio.app import serve
+    from foveate.apps.studio.app import serve
 
     serve(runs, host=host, port=port, verify=not no_verify)

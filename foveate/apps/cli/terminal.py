@@ -56,10 +56,10 @@ def check_words(command: str, function: Callable[..., Any], words: Sequence[str]
     >>> def show(run: str, image: str, *, beams: int = 1) -> None: ...
     >>> check_words("caption", show, ["scenes-captioning"])
     Traceback (most recent call last):
-    foveate.cli.terminal.UsageError: caption: expected IMAGE, got nothing; see foveate caption --help
+    foveate.apps.cli.terminal.UsageError: caption: expected IMAGE, got nothing; see foveate caption --help
     >>> check_words("caption", show, ["scenes-captioning", "a.png", "--beams"])
     Traceback (most recent call last):
-    foveate.cli.terminal.UsageError: caption: expected a value after --beams, got nothing; see foveate caption --help
+    foveate...UsageError: caption: expected a value after --beams, got nothing; see foveate caption --help
     """
     if {"-h", "--help"} & set(words):
         return

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from foveate.cli.terminal import print_table
-from foveate.io import DataDirectory
-from foveate.recipes import RECIPES
+from foveate.apps.cli.terminal import print_table
+from foveate.lab.data.samples import DataDirectory
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.train.field_types import describe
+from foveate.lab.train.override import override, recipe_fields
+from foveate.lab.train.recipe import encode, train_recipe
+from foveate.lab.train.start import adopt_start
 from foveate.registry import lookup
-from foveate.tasks import TASKS
-from foveate.train.field_types import describe
-from foveate.train.override import override, recipe_fields
-from foveate.train.recipe import encode, train_recipe
-from foveate.train.start import adopt_start
 
 
 def train(

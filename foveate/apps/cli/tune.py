@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from foveate.cli.terminal import Count, print_table
-from foveate.cli.train import directory_name, more_help
-from foveate.io import DataDirectory
-from foveate.recipes import RECIPES
+from foveate.apps.cli.terminal import Count, print_table
+from foveate.apps.cli.train import directory_name, more_help
+from foveate.lab.data.samples import DataDirectory
+from foveate.lab.recipes import RECIPES
+from foveate.lab.train.tuning import TrialResult
+from foveate.lab.train.tuning import tune as search
 from foveate.registry import lookup
-from foveate.train.tuning import TrialResult
-from foveate.train.tuning import tune as search
 
 __all__ = ["more_help", "tune"]
 SHOWN = 10

@@ -1,8 +1,8 @@
 """Reports: one self-contained HTML page about runs, their metrics, their curves and where they look."""
 
-from foveate.report.comparisons import RunComparison, compare_runs
-from foveate.report.runs import ReportRun
-from foveate.report.short_table import headlines, short_table
-from foveate.report.write import REPORT, write_report
+from foveate.apps.report.comparisons import RunComparison, compare_runs
+from foveate.apps.report.runs import ReportRun
+from foveate.apps.report.short_table import headlines, short_table
+from foveate.apps.report.write import REPORT, write_report
 
 __all__ = ["REPORT", "ReportRun", "RunComparison", "compare_runs", "headlines", "short_table", "write_report"]

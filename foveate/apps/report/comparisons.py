@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from foveate.apps.report.measures import measure_of
+from foveate.apps.report.runs import ReportRun
+from foveate.lab.tasks.presentation import Measure, Presentation
 from foveate.metrics.differences import PairedDifference, p_in_words, paired_differences
 from foveate.metrics.statistics import Floats
-from foveate.report.measures import measure_of
-from foveate.report.runs import ReportRun
-from foveate.tasks.presentation import Measure, Presentation
 
 
 @dataclass(frozen=True)

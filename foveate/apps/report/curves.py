@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from foveate.apps.report.measures import measure_of
+from foveate.apps.report.runs import ReportRun
+from foveate.lab.train.records import CURVE
 from foveate.plot.canvas import INK, PAPER, SMALL, USUAL
 from foveate.plot.lines import COLOURS, DASHES
-from foveate.report.measures import measure_of
-from foveate.report.runs import ReportRun
-from foveate.train.records import CURVE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
+from foveate.apps.report.measures import measure_of
+from foveate.apps.report.runs import ReportRun
+from foveate.lab.tasks.presentation import Presentation
 from foveate.metrics.means import ExampleKey, ExampleValues
-from foveate.report.measures import measure_of
-from foveate.report.runs import ReportRun
-from foveate.tasks.presentation import Presentation
 
 
 def choose_failures(runs: Sequence[ReportRun], count: int) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from foveate.tasks.presentation import Measure, Presentation
+from foveate.lab.tasks.presentation import Measure, Presentation
 
 STEP_TIME = "seconds per step"
 STEP_MEASURE = Measure("time of a training step", "s", "lower", 3)
@@ -21,7 +21,7 @@ def measure_of(name: str, shown: Presentation) -> Measure:
         name: in `metrics.json`.
         shown: what the task shows.
 
-    >>> from foveate.tasks import TASKS
+    >>> from foveate.lab.tasks import TASKS
     >>> measure_of("accuracy/two-distant", TASKS["vqa"].presentation).label
     'right answers: two distant objects'
     """

@@ -9,14 +9,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from foveate.apps.report.measures import STEP_TIME
 from foveate.errors import DataError
 from foveate.io import read_json
+from foveate.lab.tasks import AnyTask
+from foveate.lab.tasks.presentation import Presentation
+from foveate.lab.train.recipe import Recipe, read_run, run_directory
+from foveate.lab.train.records import ENVIRONMENT, EXAMPLES, LOG, METRICS, History, read_examples, read_log
 from foveate.metrics.means import ExampleValues
-from foveate.report.measures import STEP_TIME
-from foveate.tasks import AnyTask
-from foveate.tasks.presentation import Presentation
-from foveate.train.recipe import Recipe, read_run, run_directory
-from foveate.train.records import ENVIRONMENT, EXAMPLES, LOG, METRICS, History, read_examples, read_log
 
 
 @dataclass(frozen=True)

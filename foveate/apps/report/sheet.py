@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foveate.apps.report.page import data_uri, html_text
 from foveate.plot.colour_bar import bar_ticks, css_gradient
-from foveate.report.page import data_uri, html_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

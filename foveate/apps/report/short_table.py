@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import mean
 
-from foveate.report.measures import STEP_TIME, measure_of
-from foveate.report.runs import ReportRun
+from foveate.apps.report.measures import STEP_TIME, measure_of
+from foveate.apps.report.runs import ReportRun
 
 
 def headlines(runs: Sequence[ReportRun]) -> dict[str, str]:

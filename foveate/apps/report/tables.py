@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 
+from foveate.apps.report.comparisons import RunComparison, compare_runs
+from foveate.apps.report.measures import STEP_TIME, measure_of, split_baselines
+from foveate.apps.report.page import html_cell, html_table, html_text
+from foveate.apps.report.runs import ReportRun
+from foveate.apps.report.short_table import headlines
 from foveate.metrics.differences import p_in_words
-from foveate.report.comparisons import RunComparison, compare_runs
-from foveate.report.measures import STEP_TIME, measure_of, split_baselines
-from foveate.report.page import html_cell, html_table, html_text
-from foveate.report.runs import ReportRun
-from foveate.report.short_table import headlines
 
 NOTE_SORT = "Click the head of a column to sort by it."
 NOTE_BASELINES = (

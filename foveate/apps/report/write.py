@@ -10,16 +10,17 @@ from typing import Any
 
 from tqdm import tqdm
 
-from foveate import hub
+from foveate.apps.report.curves import curve_lines, draw_curves, small_examples
+from foveate.apps.report.failures import choose_failures, failure_rule
+from foveate.apps.report.page import html_commands, html_page, html_text
+from foveate.apps.report.runs import ReportRun
+from foveate.apps.report.sheet import html_legend, html_sheet
+from foveate.apps.report.tables import html_results
 from foveate.errors import DataError
-from foveate.io import DataRoot, atomic_write
-from foveate.report.curves import curve_lines, draw_curves, small_examples
-from foveate.report.failures import choose_failures, failure_rule
-from foveate.report.page import html_commands, html_page, html_text
-from foveate.report.runs import ReportRun
-from foveate.report.sheet import html_legend, html_sheet
-from foveate.report.tables import html_results
-from foveate.tasks.presentation import DrawnExample
+from foveate.io import atomic_write
+from foveate.lab import hub
+from foveate.lab.data.samples import DataRoot
+from foveate.lab.tasks.presentation import DrawnExample
 
 REPORT = "report.html"
 SMALL_CURVES = "Lines: evaluations during training on the first {} examples of val. Circles: evaluations on all of val."

@@ -1,29 +1,35 @@
 """The studio: a web page to ask, caption, search and play with mechanisms; gradio is imported when it is built."""
 
-from foveate.studio.catalogue import RunCatalogue
-from foveate.tasks import TASKS
-from foveate.tasks.presentation import Page
+from dataclasses import dataclass
 
-# The pages of the tasks come first; each task keeps its own in its package.
-PAGES: dict[str, Page] = {kind.page.title: kind.page for kind in TASKS.values() if kind.page is not None}
-PAGES["Compare"] = Page(
-    "Compare",
-    "Two mechanisms or two runs on the same image, with a slider between them.",
-    "foveate.studio.compare_page:build",
-)
-PAGES["Models"] = Page(
-    "Models",
-    "Where any Hugging Face model looks: word by word, layer by layer, head by head.",
-    "foveate.studio.models_page:build",
-)
-PAGES["Explain"] = Page(
-    "Explain",
-    "From softmax to multimodal attention in ten minutes, by moving things.",
-    "foveate.studio.explain_page:build",
-)
-PAGES["Play"] = Page(
-    "Play", "No model: what each mechanism makes of scores that you paint.", "foveate.studio.play_page:build"
-)
-PAGES["Results"] = Page("Results", "Reports and metrics of runs.", "foveate.studio.results:build")
+from foveate.apps.studio.catalogue import RunCatalogue
 
-__all__ = ["PAGES", "RunCatalogue"]
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the studio.
+
+    Attributes:
+        title: on its tab.
+        about: one sentence below it.
+        module: of this package, whose function `build` builds the page; imported when the studio starts.
+    """
+
+    title: str
+    about: str
+    module: str
+
+
+_ALL = (
+    Page("Ask", "Ask about an image, and see where several mechanisms look for the same scores.", "ask_page"),
+    Page("Caption", "An image in words, and where the model looked for every word.", "caption_page"),
+    Page("Search", "Images that a text describes, with attention maps; captions that fit an image.", "search_page"),
+    Page("Compare", "Two mechanisms or two runs on the same image, with a slider between them.", "compare_page"),
+    Page("Models", "Where any Hugging Face model looks: word by word, layer by layer, head by head.", "models_page"),
+    Page("Explain", "From softmax to multimodal attention in ten minutes, by moving things.", "explain_page"),
+    Page("Play", "No model: what each mechanism makes of scores that you paint.", "play_page"),
+    Page("Results", "Reports and metrics of runs.", "results"),
+)
+PAGES: dict[str, Page] = {page.title: page for page in _ALL}
+
+__all__ = ["PAGES", "Page", "RunCatalogue"]

@@ -16,12 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from foveate.apps.studio import PAGES, RunCatalogue
+from foveate.apps.studio.assets import read_asset, script
+from foveate.apps.studio.gate import ALL_INTERFACES, LOOPBACK, guard, known_hosts
+from foveate.apps.studio.limits import MAX_FILE
 from foveate.errors import DataError
 from foveate.registry import load_target, optional
-from foveate.studio import PAGES, RunCatalogue
-from foveate.studio.assets import read_asset, script
-from foveate.studio.gate import ALL_INTERFACES, LOOPBACK, guard, known_hosts
-from foveate.studio.limits import MAX_FILE
 
 TITLE = "foveate studio"
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "DejaVu Sans", "sans-serif")
@@ -49,7 +49,7 @@ def make_studio(runs: Path, *, verify: bool = True, any_model: bool = True) -> A
         for name, page in PAGES.items():
             with gr.Column(elem_id=f"page-{name.lower()}", elem_classes="fv-page"):
                 gr.HTML(f'<p class="fv-about">{page.about}</p>')
-                load_target(page.target)(gr, catalogue)
+                load_target(f"foveate.apps.studio.{page.module}:build")(gr, catalogue)
     studio.state_session_capacity = SESSIONS
     return studio.queue(max_size=QUEUE, default_concurrency_limit=AT_ONCE, api_open=False)
 

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from foveate.data.samples import Question
+from foveate.apps.studio import picker, widgets
+from foveate.apps.studio.attention_maps import attend, scores_of
+from foveate.apps.studio.cards import MapChoice, build_cards
+from foveate.apps.studio.catalogue import RunCatalogue
+from foveate.apps.studio.code import ask_code
+from foveate.apps.studio.limits import read_question, read_upload
+from foveate.apps.studio.panels import draw_panels
+from foveate.apps.studio.picker import ChosenImage, choose_example
+from foveate.apps.studio.share import IMAGE_NOTE, build_restore, choice_fields, read_choice, share_html
 from foveate.errors import DataError, FoveateError
+from foveate.lab.data.samples import Question
+from foveate.lab.tasks.vqa.predictor import Answer
 from foveate.plot.canvas import heat_colours
 from foveate.plot.colour_bar import on_paper
-from foveate.studio import picker, widgets
-from foveate.studio.attention_maps import attend, scores_of
-from foveate.studio.cards import MapChoice, build_cards
-from foveate.studio.catalogue import RunCatalogue
-from foveate.studio.code import ask_code
-from foveate.studio.limits import read_question, read_upload
-from foveate.studio.panels import draw_panels
-from foveate.studio.picker import ChosenImage, choose_example
-from foveate.studio.share import IMAGE_NOTE, build_restore, choice_fields, read_choice, share_html
-from foveate.tasks.vqa.predictor import Answer
 
 TASK = "vqa"
 FIRST = "3"  # the example that the page opens with

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveate import hub
 from foveate.attention import MECHANISMS, Attended, mechanism
+from foveate.lab import hub
+from foveate.lab.tasks import Predictor
+from foveate.lab.train.recipe import read_run
 from foveate.registry import lookup
-from foveate.tasks import Predictor
-from foveate.train.recipe import read_run
 
 
 @dataclass(frozen=True)

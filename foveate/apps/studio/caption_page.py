@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from foveate.apps.studio import picker, widgets
+from foveate.apps.studio.catalogue import RunCatalogue
+from foveate.apps.studio.code import caption_code
+from foveate.apps.studio.limits import read_upload
+from foveate.apps.studio.panels import draw_panels, draw_strip, scale_end
+from foveate.apps.studio.picker import ChosenImage, choose_example
+from foveate.apps.studio.share import IMAGE_NOTE, build_restore, share_html
 from foveate.attention import Attended
 from foveate.errors import FoveateError
 from foveate.plot.heat import heat, select_example
-from foveate.studio import picker, widgets
-from foveate.studio.catalogue import RunCatalogue
-from foveate.studio.code import caption_code
-from foveate.studio.limits import read_upload
-from foveate.studio.panels import draw_panels, draw_strip, scale_end
-from foveate.studio.picker import ChosenImage, choose_example
-from foveate.studio.share import IMAGE_NOTE, build_restore, share_html
 
 TASK, RECIPE = "captioning", "captioning-lstm-scenes"
 FIRST, BEAMS, MAX_BEAMS = "3", 3, 8

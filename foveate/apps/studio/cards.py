@@ -13,14 +13,14 @@ from typing import Any
 
 import foveate.attention
 import foveate.ops
+from foveate.apps.studio.assets import script
+from foveate.apps.studio.attention_maps import KNOBS, Knob, attend
+from foveate.apps.studio.panels import data_address
+from foveate.apps.studio.presets import SIDE, preset_scores
 from foveate.attention import MECHANISMS
 from foveate.plot.canvas import heat_colours, heat_scale
 from foveate.plot.heat import heat
 from foveate.plot.layers import smooth
-from foveate.studio.assets import script
-from foveate.studio.attention_maps import KNOBS, Knob, attend
-from foveate.studio.panels import data_address
-from foveate.studio.presets import SIDE, preset_scores
 
 TINY = 64  # pixels of the small images
 

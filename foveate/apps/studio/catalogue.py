@@ -8,16 +8,16 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from foveate import hub
+from foveate.apps.report import REPORT
+from foveate.apps.studio.attention_maps import with_softmax
 from foveate.errors import DataError, FoveateError
 from foveate.io import read_json
+from foveate.lab import hub
+from foveate.lab.search.exact_index import MANIFEST
+from foveate.lab.search.find import LANCE
+from foveate.lab.train.records import CONFIG, METRICS
+from foveate.lab.train.weights import WEIGHTS
 from foveate.registry import lookup
-from foveate.report import REPORT
-from foveate.search.exact_index import MANIFEST
-from foveate.search.find import LANCE
-from foveate.studio.attention_maps import with_softmax
-from foveate.train.records import CONFIG, METRICS
-from foveate.train.weights import WEIGHTS
 
 EMBEDDED = Path(hub.__file__).parent / "runs"
 CACHE_SIZE = 12  # loaded runs and embedded galleries

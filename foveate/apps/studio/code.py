@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from foveate.studio.cards import MapChoice
-from foveate.studio.picker import EXAMPLES, ChosenImage
+from foveate.apps.studio.cards import MapChoice
+from foveate.apps.studio.picker import EXAMPLES, ChosenImage
 
 SCENE = 'image = make_scenes(split="test", count={count}).images[{number}].pixels()'
 
 
 def ask_code(image: ChosenImage, question: str, run: str, choice: MapChoice) -> str:
     """A question, its answer and the maps of several mechanisms on the same scores."""
-    return f"""{_begin(image, "from foveate.studio.attention_maps import attend, scores_of, with_softmax")}
+    return f"""{_begin(image, "from foveate.apps.studio.attention_maps import attend, scores_of, with_softmax")}
 question = {question!r}
 answer = fv.load({run!r}).answer(image, question)
 print(answer.text, answer.confidence)
@@ -32,7 +32,7 @@ def _import_scenes(image: ChosenImage) -> list[str]:
     if image.example is None:
         return []
     name = "scenes import make_scenes" if image.example < EXAMPLES else "examples import example_photos"
-    return [f"from foveate.data.{name}"]
+    return [f"from foveate.lab.data.{name}"]
 
 
 def _image_line(image: ChosenImage) -> str:
@@ -48,7 +48,7 @@ def play_code(scores: list[float], side: int, contrast: float, choice: MapChoice
     return "\n".join([
         "import torch",
         "import foveate as fv",
-        "from foveate.studio.attention_maps import attend",
+        "from foveate.apps.studio.attention_maps import attend",
         "",
         f"scores = {contrast:g} * {_tensor(scores, side)}",
         f"maps = attend(scores, ({side}, {side}), {list(choice.names)!r}, {dict(choice.knobs)!r})",
@@ -103,7 +103,7 @@ def index_code(run: str, text: str, index: str, embedder: str) -> str:
         embedder: the run that embedded it.
     """
     return f"""import foveate as fv
-from foveate.search import open_index, search_by_text
+from foveate.lab.search import open_index, search_by_text
 
 found = search_by_text(
     open_index({index!r}), {text!r}, fv.load({embedder!r}), top=6, reranker=fv.load({run!r}), first=50
@@ -153,7 +153,7 @@ def compare_code(image: ChosenImage, question: str, run: str, sides: Mapping[str
     lines = [f"question = {question!r}", "maps = {}"]
     imports = []
     if None in sides.values():
-        imports.append("from foveate.studio.attention_maps import attend, scores_of, with_softmax")
+        imports.append("from foveate.apps.studio.attention_maps import attend, scores_of, with_softmax")
         lines.append(f"looked = with_softmax({run!r}).answer(image, question).attention")
     for title, own in sides.items():
         if own is None:

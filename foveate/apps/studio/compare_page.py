@@ -8,17 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from foveate.attention import MECHANISMS, Attended
-from foveate.errors import DataError, FoveateError
-from foveate.plot.heat import heat, select_example
-from foveate.studio import picker, widgets
-from foveate.studio.ask_page import TASK, ask, suggestions_for
-from foveate.studio.assets import script
-from foveate.studio.attention_maps import attend
-from foveate.studio.catalogue import RunCatalogue
-from foveate.studio.code import compare_code
-from foveate.studio.limits import read_upload
-from foveate.studio.panels import (
+from foveate.apps.studio import picker, widgets
+from foveate.apps.studio.ask_page import TASK, ask, suggestions_for
+from foveate.apps.studio.assets import script
+from foveate.apps.studio.attention_maps import attend
+from foveate.apps.studio.catalogue import RunCatalogue
+from foveate.apps.studio.code import compare_code
+from foveate.apps.studio.limits import read_upload
+from foveate.apps.studio.panels import (
     colour_bar,
     draw_heat,
     draw_lines,
@@ -28,8 +25,11 @@ from foveate.studio.panels import (
     scale_end,
     sentences,
 )
-from foveate.studio.picker import ChosenImage, choose_example
-from foveate.studio.share import IMAGE_NOTE, build_restore, share_html
+from foveate.apps.studio.picker import ChosenImage, choose_example
+from foveate.apps.studio.share import IMAGE_NOTE, build_restore, share_html
+from foveate.attention import MECHANISMS, Attended
+from foveate.errors import DataError, FoveateError
+from foveate.plot.heat import heat, select_example
 
 FIRST, LEFT, RIGHT = "3", "softmax", "multimodal"
 OWN_ATTENTION = "its own attention"

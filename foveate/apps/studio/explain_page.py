@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foveate.apps.studio import widgets
+from foveate.apps.studio.catalogue import RunCatalogue
+from foveate.apps.studio.code import explain_code
+from foveate.apps.studio.lessons import LESSONS, Lesson, draw_together
+from foveate.apps.studio.presets import PRESETS, SIDE, preset
+from foveate.apps.studio.share import build_restore, share_html
 from foveate.errors import FoveateError
-from foveate.studio import widgets
-from foveate.studio.catalogue import RunCatalogue
-from foveate.studio.code import explain_code
-from foveate.studio.lessons import LESSONS, Lesson, draw_together
-from foveate.studio.presets import PRESETS, SIDE, preset
-from foveate.studio.share import build_restore, share_html
 
 FIRST = "two stars"
 

@@ -12,16 +12,16 @@ from html import escape
 import torch
 from torch import Tensor
 
+from foveate.apps.studio.attention_maps import Knob, attend
+from foveate.apps.studio.charts import Axes, chart
+from foveate.apps.studio.panels import SIDE as SIZE
+from foveate.apps.studio.panels import colour_bar, draw_heat, draw_lines, draw_panels, panel, scale_end, svg_layer
+from foveate.apps.studio.presets import SIDE
 from foveate.attention import Attended, mechanism
 from foveate.ops import GaussianBasis, cell_centres, entmax, fit_mixture, select_mixture, softmax, solve_tv2d, tvmax
 from foveate.ops.mixture import Mixture
 from foveate.ops.ridge import ridge_coefficients
 from foveate.plot.heat import heat, select_example
-from foveate.studio.attention_maps import Knob, attend
-from foveate.studio.charts import Axes, chart
-from foveate.studio.panels import SIDE as SIZE
-from foveate.studio.panels import colour_bar, draw_heat, draw_lines, draw_panels, panel, scale_end, svg_layer
-from foveate.studio.presets import SIDE
 
 STEPS, MOST = 12, 5  # EM steps and components that the sliders reach
 SHOWN = 98  # sorted cells that are drawn: the upper half

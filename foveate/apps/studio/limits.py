@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from foveate.data.image_files import FORMATS, open_image
 from foveate.errors import DataError
+from foveate.io import FORMATS, open_image
 
 MAX_FILE = 10_000_000  # bytes of an image
 MAX_PIXELS = 25_000_000

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
+from foveate.apps.studio import picker, widgets
+from foveate.apps.studio.catalogue import RunCatalogue
+from foveate.apps.studio.code import models_code
+from foveate.apps.studio.limits import read_question, read_upload
+from foveate.apps.studio.panels import draw_panels
+from foveate.apps.studio.picker import ChosenImage, choose_example
+from foveate.apps.studio.share import IMAGE_NOTE, build_restore, share_html
 from foveate.attention import Attended
 from foveate.errors import DataError, FoveateError
-from foveate.studio import picker, widgets
-from foveate.studio.catalogue import RunCatalogue
-from foveate.studio.code import models_code
-from foveate.studio.limits import read_question, read_upload
-from foveate.studio.panels import draw_panels
-from foveate.studio.picker import ChosenImage, choose_example
-from foveate.studio.share import IMAGE_NOTE, build_restore, share_html
 from foveate.watch import Look, describe, load_pretrained, look
 from foveate.watch.reductions import normalise, over_heads, over_layers
 

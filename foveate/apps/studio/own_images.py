@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from foveate.apps.studio.assets import script
+from foveate.apps.studio.limits import read_upload
 from foveate.errors import DataError
-from foveate.studio.assets import script
-from foveate.studio.limits import read_upload
 
 MOST = 60  # images
 LONGEST = 320  # pixels of the longer side, to which the browser reduces them

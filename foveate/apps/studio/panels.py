@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foveate.apps.report.page import data_uri
 from foveate.attention import Attended
 from foveate.ops.density import Density
 from foveate.ops.mixture import Mixture
@@ -26,7 +27,6 @@ from foveate.plot.heat import (
     select_example,
 )
 from foveate.plot.layers import edge_lines, smooth
-from foveate.report.page import data_uri
 
 LEVELS = (0.5, 0.95)  # of a component's mass inside its ellipses
 SIDE = 100  # units of the drawing

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from foveate.data.examples import example_photos
-from foveate.data.image_files import open_image
-from foveate.data.samples import Dataset
-from foveate.data.scenes import make_scenes
+from foveate.apps.studio import widgets
+from foveate.apps.studio.assets import script
+from foveate.apps.studio.catalogue import PHOTOGRAPHS, SCENES, RunCatalogue
+from foveate.apps.studio.limits import MAX_FILE, MAX_PIXELS, MAX_SIDE
 from foveate.errors import DataError
-from foveate.studio import widgets
-from foveate.studio.assets import script
-from foveate.studio.catalogue import PHOTOGRAPHS, SCENES, RunCatalogue
-from foveate.studio.limits import MAX_FILE, MAX_PIXELS, MAX_SIDE
+from foveate.io import open_image
+from foveate.lab.data.examples import example_photos
+from foveate.lab.data.samples import Dataset
+from foveate.lab.data.scenes import make_scenes
 
 EXAMPLES = 8
 OWN = "own"  # chosen: an uploaded image

@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
+from foveate.apps.studio import widgets
+from foveate.apps.studio.attention_maps import attend
+from foveate.apps.studio.cards import MapChoice, build_cards
+from foveate.apps.studio.catalogue import RunCatalogue
+from foveate.apps.studio.code import play_code
+from foveate.apps.studio.panels import draw_panels
+from foveate.apps.studio.presets import PRESETS, SIDE, preset
+from foveate.apps.studio.share import build_restore, choice_fields, read_choice, share_html
 from foveate.attention import MECHANISMS
 from foveate.errors import FoveateError
-from foveate.studio import widgets
-from foveate.studio.attention_maps import attend
-from foveate.studio.cards import MapChoice, build_cards
-from foveate.studio.catalogue import RunCatalogue
-from foveate.studio.code import play_code
-from foveate.studio.panels import draw_panels
-from foveate.studio.presets import PRESETS, SIDE, preset
-from foveate.studio.share import build_restore, choice_fields, read_choice, share_html
 
 
 def play(painted: Any, contrast: float, choice: MapChoice) -> str:

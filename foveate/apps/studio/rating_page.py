@@ -7,12 +7,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from foveate.apps.report.page import data_uri
+from foveate.apps.studio.app import AT_ONCE, QUEUE, load_gradio, mount_page, serve_app
+from foveate.apps.studio.widgets import error_html, on_event
 from foveate.errors import DataError
-from foveate.rating.rating_store import SCALE, RatingStore
-from foveate.rating.study import Entry, Study
-from foveate.report.page import data_uri
-from foveate.studio.app import AT_ONCE, QUEUE, load_gradio, mount_page, serve_app
-from foveate.studio.widgets import error_html, on_event
+from foveate.lab.papers.rating.rating_store import SCALE, RatingStore
+from foveate.lab.papers.rating.study import Entry, Study
 
 TITLE = "foveate rate"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -104,7 +104,7 @@ def make_rating_app(study: Study) -> Any:
 
 
 def serve_study(study: Study, *, host: str = "127.0.0.1", port: int | None = None, names: Collection[str] = ()) -> None:
-    """Serve a study until it is interrupted; the arguments are those of `foveate.studio.app.serve`."""
+    """Serve a study until it is interrupted; the arguments are those of `foveate.apps.studio.app.serve`."""
     serve_app(lambda: make_rating_app(study), TITLE, host=host, port=port, names=names)
 
 

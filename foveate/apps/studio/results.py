@@ -6,10 +6,10 @@ import re
 from html import escape
 from typing import Any
 
+from foveate.apps.studio import widgets
+from foveate.apps.studio.catalogue import RunCatalogue
 from foveate.errors import FoveateError
 from foveate.registry import lookup
-from foveate.studio import widgets
-from foveate.studio.catalogue import RunCatalogue
 
 MAX_REPORT = 30_000_000  # bytes
 SCRIPT = re.compile(r"<script\b.*?</script\s*>", re.DOTALL | re.IGNORECASE)

@@ -11,26 +11,26 @@ from typing import Any, cast
 
 import numpy as np
 
+from foveate.apps.studio import catalogue as catalogues
+from foveate.apps.studio import picker, widgets
+from foveate.apps.studio.assets import script
+from foveate.apps.studio.catalogue import PHOTOGRAPHS, RunCatalogue
+from foveate.apps.studio.code import index_code, search_code
+from foveate.apps.studio.limits import MAX_PIXELS, MAX_SIDE, read_question, read_upload
+from foveate.apps.studio.own_images import OwnImages, build_field, read_images
+from foveate.apps.studio.panels import draw_panels
+from foveate.apps.studio.picker import ChosenImage, choose_example
+from foveate.apps.studio.share import build_restore, share_html
 from foveate.attention import Attended
-from foveate.data.examples import example_photos
-from foveate.data.image_files import open_image
-from foveate.data.samples import Dataset, ImageRecord
-from foveate.data.scenes import make_scenes
 from foveate.errors import DataError, FoveateError
+from foveate.io import open_image
+from foveate.lab.data.examples import example_photos
+from foveate.lab.data.samples import Dataset, ImageRecord
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.search import VectorIndex, open_index, search_by_text
+from foveate.lab.search.find import Embedder, Matcher
 from foveate.plot.heat import select_example
 from foveate.registry import lookup
-from foveate.search import VectorIndex, open_index, search_by_text
-from foveate.search.find import Embedder, Matcher
-from foveate.studio import catalogue as catalogues
-from foveate.studio import picker, widgets
-from foveate.studio.assets import script
-from foveate.studio.catalogue import PHOTOGRAPHS, RunCatalogue
-from foveate.studio.code import index_code, search_code
-from foveate.studio.limits import MAX_PIXELS, MAX_SIDE, read_question, read_upload
-from foveate.studio.own_images import OwnImages, build_field, read_images
-from foveate.studio.panels import draw_panels
-from foveate.studio.picker import ChosenImage, choose_example
-from foveate.studio.share import build_restore, share_html
 
 TASK, RECIPE = "matching", "matching-scan-scenes"
 QUICK = "photos-search"
@@ -50,10 +50,10 @@ PHOTO_QUERIES = {
 WAITING = '<p class="fv-note">Searching …</p>'
 # How the code of a view gets its images.
 CODE = {
-    SCENES: "from foveate.data.scenes import make_scenes\n\n"
+    SCENES: "from foveate.lab.data.scenes import make_scenes\n\n"
     'images = [image.pixels() for image in make_scenes(split="test", count=120).images]',
-    PHOTOS: "from foveate.data.examples import example_photos\n\nimages = list(example_photos().values())",
-    OWN: 'from foveate.search import list_images\n\nimages = list_images("images")  # the directory of your own images',
+    PHOTOS: "from foveate.lab.data.examples import example_photos\n\nimages = list(example_photos().values())",
+    OWN: 'from foveate.lab.search import list_images\n\nimages = list_images("images")  # your own images',
 }
 OWN_NOTE = "The link is in your clipboard; your own images are not part of it, it searches the example photographs."
 NO_IMAGES = OwnImages()
@@ -188,7 +188,7 @@ def _find_gallery(
     images, key = place
 
     def embed() -> Any:
-        from foveate.models.fragments import join_fragments
+        from foveate.lab.models.fragments import join_fragments
 
         parts = []
         for start in range(0, len(images), BATCH):

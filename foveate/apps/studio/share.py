@@ -7,10 +7,10 @@ from html import escape
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from foveate.studio.assets import script
-from foveate.studio.attention_maps import KNOBS
-from foveate.studio.cards import MapChoice
-from foveate.studio.widgets import on_event
+from foveate.apps.studio.assets import script
+from foveate.apps.studio.attention_maps import KNOBS
+from foveate.apps.studio.cards import MapChoice
+from foveate.apps.studio.widgets import on_event
 
 MAX_LINK = 8000  # characters
 IMAGE_NOTE = "The link is in your clipboard; your own image is not part of it, it opens with the first example."

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from foveate.studio.assets import script
-from foveate.studio.panels import data_address
+from foveate.apps.studio.assets import script
+from foveate.apps.studio.panels import data_address
 
 PICK = script("pick")
 SLIDERS = script("knobs", sliders=script("sliders"))

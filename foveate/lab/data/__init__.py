@@ -2,19 +2,25 @@
 
 from functools import partial
 
-from foveate.data.answers import normalise_answer
-from foveate.data.coco import read_coco, read_coco_karpathy
-from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features, unstack_features
-from foveate.data.flickr import read_flickr
-from foveate.data.flickr_lists import read_flickr_lists
-from foveate.data.hat import read_hat
-from foveate.data.jsonl import read_folder
-from foveate.data.samples import Box, Caption, Dataset, ImageRecord, Object, Phrase, Question, Source
-from foveate.data.scan_captions import read_scan_captions
-from foveate.data.scenes import scenes, scenes_large
-from foveate.data.shards import read_shards
-from foveate.data.vocabulary import AnswerVocabulary, Vocabulary, tokenize
-from foveate.data.vqa_files import read_vqa
+from foveate.lab.data.answers import normalise_answer
+from foveate.lab.data.coco import read_coco, read_coco_karpathy
+from foveate.lab.data.feature_store import (
+    FeatureRecord,
+    FeatureStore,
+    StoreDescription,
+    stack_features,
+    unstack_features,
+)
+from foveate.lab.data.flickr import read_flickr
+from foveate.lab.data.flickr_lists import read_flickr_lists
+from foveate.lab.data.hat import read_hat
+from foveate.lab.data.jsonl import read_folder
+from foveate.lab.data.samples import Caption, Dataset, ImageRecord, Object, Phrase, Question, Source
+from foveate.lab.data.scan_captions import read_scan_captions
+from foveate.lab.data.scenes import scenes, scenes_large
+from foveate.lab.data.shards import read_shards
+from foveate.lab.data.vocabulary import AnswerVocabulary, Vocabulary, tokenize
+from foveate.lab.data.vqa_files import read_vqa
 
 _VQA_SPLITS = ("train", "val", "test", "test-dev")
 _ALL = ("questions", "captions", "phrases", "objects", "regions")
@@ -51,7 +57,6 @@ DATASETS: dict[str, Source] = {
 __all__ = [
     "DATASETS",
     "AnswerVocabulary",
-    "Box",
     "Caption",
     "Dataset",
     "FeatureRecord",

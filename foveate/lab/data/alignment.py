@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import accumulate
 
-from foveate.data.vocabulary import plain_text
+from foveate.lab.data.vocabulary import plain_text
 
 _OTHER = re.compile(r"[\W_]+")
 
@@ -26,7 +26,7 @@ def align(words: Sequence[str], tokens: Sequence[str]) -> list[tuple[int, int] |
     Returns:
         One pair per word; None for a word without letters or digits, or without counterpart in the tokens.
 
-    >>> from foveate.data.vocabulary import tokenize
+    >>> from foveate.lab.data.vocabulary import tokenize
     >>> align("A short-sleeved shirt .".split(), tokenize("a short sleeved blond shirt"))
     [(0, 1), (1, 3), (4, 5), None]
     """

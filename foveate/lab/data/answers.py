@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
-from foveate.data.samples import Question
+from foveate.lab.data.samples import Question
 
 PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 NUMBER_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]

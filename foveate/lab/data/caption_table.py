@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from foveate.errors import DataError
 from foveate.io import atomic_write
+from foveate.lab.tensor_files import save_file
 
 FORMAT = "foveate-captions-1"
 Array = np.ndarray[Any, Any]

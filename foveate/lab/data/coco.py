@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from foveate.data.files import (
+from foveate.errors import DataError, UnknownName
+from foveate.io import read_json
+from foveate.lab.data.files import (
     coco_directories,
     coco_id,
     field_id,
@@ -23,12 +25,10 @@ from foveate.data.files import (
     records,
     unique,
 )
-from foveate.data.karpathy import SOURCE as KARPATHY_SOURCE
-from foveate.data.karpathy import image_of, karpathy_dataset
-from foveate.data.samples import Caption, Dataset, Id, ImageRecord, Object
-from foveate.data.vocabulary import tokenize
-from foveate.errors import DataError, UnknownName
-from foveate.io import read_json
+from foveate.lab.data.karpathy import SOURCE as KARPATHY_SOURCE
+from foveate.lab.data.karpathy import image_of, karpathy_dataset
+from foveate.lab.data.samples import Caption, Dataset, Id, ImageRecord, Object
+from foveate.lab.data.vocabulary import tokenize
 
 SOURCE = "annotations and images come from cocodataset.org (annotations_trainval2014.zip, train2014.zip, ...)"
 SPLITS = ("train", "val")

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from foveate.data.alignment import align, pair_sentences
-from foveate.data.files import MAX_SIDE, file_name, need_directory, pixel_box, read_lines
-from foveate.data.samples import Box, Caption, Dataset, Id, Phrase
 from foveate.errors import DataError
+from foveate.lab.data.alignment import align, pair_sentences
+from foveate.lab.data.files import MAX_SIDE, file_name, need_directory, pixel_box, read_lines
+from foveate.lab.data.samples import Caption, Dataset, Id, Phrase
+from foveate.ops.boxes import Box
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

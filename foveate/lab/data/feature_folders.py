@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from foveate.data.feature_store import FeatureRecord
-from foveate.data.files import coco_id, need_directory
 from foveate.errors import DataError
+from foveate.lab.data.feature_store import FeatureRecord
+from foveate.lab.data.files import coco_id, need_directory
 from foveate.registry import optional
 
 NPZ_SOURCE = "openvqa publishes train2014.tar.gz, val2014.tar.gz and test2015.tar.gz of <image>.jpg.npz"

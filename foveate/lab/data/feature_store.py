@@ -12,7 +12,7 @@ locations need no padding:
 
 The features are one contiguous block, the fastest layout to read of those measured (benchmarks/store.py). A memory
 map would be faster still, but its pages count as memory of the process until the system reclaims them.
-`foveate.data.store_file` opens the file safely, `foveate.data.store_writer` writes it.
+`foveate.lab.data.store_file` opens the file safely, `foveate.lab.data.store_writer` writes it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.data.samples import Id, ImageRecord
-from foveate.data.store_file import ROWS, ArrayReader, checksum, read_header, unreadable
 from foveate.errors import DataError, ShapeError
-from foveate.features import ImageFeatures
+from foveate.lab.data.samples import Id, ImageRecord
+from foveate.lab.data.store_file import ROWS, ArrayReader, checksum, read_header, unreadable
+from foveate.lab.features import ImageFeatures
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class FeatureStore:
     Raises DataError if the file is missing, truncated, damaged or no feature store.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from foveate.data.store_writer import write_store
+    >>> from foveate.lab.data.store_writer import write_store
     >>> with TemporaryDirectory() as directory:
     ...     path = Path(directory, "features.h5")
     ...     write_store(path, [FeatureRecord("a", np.ones((6, 8)), grid=(2, 3))], StoreDescription("example"), dim=8)

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from foveate.data.samples import Box, Id
 from foveate.errors import DataError
 from foveate.io import is_encodable
+from foveate.lab.data.samples import Id
+from foveate.ops.boxes import Box
 
 # Eighteen digits, so that a long number does not take long to convert.
 _COCO_NAME = re.compile(r"(?:COCO_[a-z]+\d{4}_)?(\d{1,18})(?:\.(?:jpg|jpeg|png))?", re.ASCII)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from foveate.data.entities import link_phrases
-from foveate.data.files import find_file, index_images, need_directory
-from foveate.data.karpathy import SOURCE, image_of, karpathy_dataset
-from foveate.data.samples import Dataset, Id
 from foveate.io import read_json
+from foveate.lab.data.entities import link_phrases
+from foveate.lab.data.files import find_file, index_images, need_directory
+from foveate.lab.data.karpathy import SOURCE, image_of, karpathy_dataset
+from foveate.lab.data.samples import Dataset, Id
 
 IMAGE_DIRECTORIES = ("images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset", "Flickr8k_Dataset")
 ENTITIES_DIRECTORIES = ("entities", "Flickr30kEntities", "flickr30k_entities", ".")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foveate.data.files import find_file, need_directory, read_lines
-from foveate.data.samples import Caption, Dataset, ImageRecord
-from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError, UnknownName
+from foveate.lab.data.files import find_file, need_directory, read_lines
+from foveate.lab.data.samples import Caption, Dataset, ImageRecord
+from foveate.lab.data.vocabulary import tokenize
 
 SOURCE = "results_20130124.token comes with the Flickr30k images; the lists name one image file per line"
 SPLITS = ("train", "val", "test")

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from foveate.data.files import need_directory
-from foveate.data.folder_files import ALL, KEYS, SPLITS, FolderAnnotations, Row, find_annotations
-from foveate.data.jsonl import SOURCE, FolderBuilder, choose_split, list_folder_images
-from foveate.data.samples import Dataset, ImageRecord
 from foveate.errors import DataError
 from foveate.io import ProgressBar
+from foveate.lab.data.files import need_directory
+from foveate.lab.data.folder_files import ALL, KEYS, SPLITS, FolderAnnotations, Row, find_annotations
+from foveate.lab.data.jsonl import SOURCE, FolderBuilder, choose_split, list_folder_images
+from foveate.lab.data.samples import Dataset, ImageRecord
 
 
 @dataclass

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foveate.data.files import four_numbers, records
-from foveate.data.image_files import decode_image
-from foveate.data.samples import ImageRecord
 from foveate.errors import DataError
-from foveate.io import read_json
+from foveate.io import decode_image, read_json
+from foveate.lab.data.files import four_numbers, records
+from foveate.lab.data.samples import ImageRecord
 from foveate.registry import optional
 
 ALL = "all"

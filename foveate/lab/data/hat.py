@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from foveate.data.files import need_directory
-from foveate.data.image_files import decode_grey
-from foveate.data.samples import Dataset, Id
-from foveate.data.vqa_files import read_vqa
 from foveate.errors import DataError, UnknownName
+from foveate.io import decode_grey
+from foveate.lab.data.files import need_directory
+from foveate.lab.data.samples import Dataset, Id
+from foveate.lab.data.vqa_files import read_vqa
 
 SOURCE = "VQA-HAT publishes vqahat_train and vqahat_val, directories of <question_id>_<k>.png"
 _NAME = re.compile(r"(\d+)_(\d+)\.png", re.ASCII | re.IGNORECASE)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from foveate.data.files import IMAGE_SUFFIXES
-from foveate.data.image_files import decode_image
-from foveate.data.samples import ImageRecord
 from foveate.errors import DataError
+from foveate.io import decode_image
+from foveate.lab.data.files import IMAGE_SUFFIXES
+from foveate.lab.data.samples import ImageRecord
 from foveate.registry import optional
 
 TAR = ".tar"

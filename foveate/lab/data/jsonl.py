@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foveate.data.files import (
+from foveate.errors import DataError
+from foveate.io import image_size
+from foveate.lab.data.files import (
     IMAGE_SUFFIXES,
     field_id,
     field_strings,
@@ -18,11 +20,9 @@ from foveate.data.files import (
     need_directory,
     pixel_box,
 )
-from foveate.data.folder_files import ALL, SPLITS, VALIDATION, Row, find_annotations
-from foveate.data.image_files import image_size
-from foveate.data.samples import ANSWER_TYPES, Caption, Dataset, Id, ImageRecord, Object, Question
-from foveate.data.vocabulary import tokenize
-from foveate.errors import DataError
+from foveate.lab.data.folder_files import ALL, SPLITS, VALIDATION, Row, find_annotations
+from foveate.lab.data.samples import ANSWER_TYPES, Caption, Dataset, Id, ImageRecord, Object, Question
+from foveate.lab.data.vocabulary import tokenize
 
 SOURCE = "make a directory of images with a file {split}.jsonl of one JSON object per line"
 HELD_OUT = 10  # one image in ten for "val", another for "test"
@@ -44,7 +44,7 @@ def read_folder(root: Path | None, split: str = ALL, *, allow_outside: bool = Fa
 
     Without a file of the split, the files that are not called after a split are divided: by their key `split`, or else
     by image, one in ten for "val" and one for "test", drawn at random with `split_seed`. Files may also be CSV with
-    named columns or COCO's JSON, and the directory a Hugging Face dataset; see `foveate.data.folder_files`.
+    named columns or COCO's JSON, and the directory a Hugging Face dataset; see `foveate.lab.data.folder_files`.
 
     Args:
         root: the directory.

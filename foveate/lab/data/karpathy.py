@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from foveate.data.files import field_id, field_value, file_name, records
-from foveate.data.samples import Caption, Dataset, Id, ImageRecord
-from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError, UnknownName
+from foveate.lab.data.files import field_id, field_value, file_name, records
+from foveate.lab.data.samples import Caption, Dataset, Id, ImageRecord
+from foveate.lab.data.vocabulary import tokenize
 
 SOURCE = "the dataset_*.json files come in Karpathy's caption_datasets.zip"
 SPLITS = ("train", "val", "test")

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.data.feature_store import FeatureRecord
-from foveate.data.files import MAX_SIDE, coco_id, complete_file, find_file, need_directory, read_lines
 from foveate.errors import DataError
+from foveate.lab.data.feature_store import FeatureRecord
+from foveate.lab.data.files import MAX_SIDE, coco_id, complete_file, find_file, need_directory, read_lines
 
 SCAN_SOURCE = "SCAN's precomputed features come as {split}_ims.npy and {split}_caps.txt (f30k_precomp, coco_precomp)"
 BOTTOM_UP_SOURCE = "bottom-up attention publishes trainval_36.zip and test2015_36.zip, each with one .tsv inside"

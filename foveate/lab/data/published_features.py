@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from foveate.data import feature_folders, precomp
-from foveate.data.feature_store import FeatureRecord
-from foveate.data.karpathy import SOURCE
 from foveate.errors import DataError
 from foveate.io import read_json
+from foveate.lab.data import feature_folders, precomp
+from foveate.lab.data.feature_store import FeatureRecord
+from foveate.lab.data.karpathy import SOURCE
 from foveate.registry import lookup
 
 Reader = Callable[[Path, str], Iterator[FeatureRecord]]

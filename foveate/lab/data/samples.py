@@ -15,53 +15,46 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from foveate.errors import DataError
-from foveate.io import DataDirectory, DataRoot
+from foveate.io import decode_image
+from foveate.ops.boxes import Box
 
 Id: TypeAlias = int | str
 Loader: TypeAlias = Callable[[], np.ndarray]
 
 ANSWER_TYPES = ("yes/no", "number", "other")
-# A file with more pixels raises DataError before it is decoded.
-MAX_PIXELS = 50_000_000
 
 
-class Box(NamedTuple):
-    """A rectangle in fractions of the image: left, top, right, bottom, with x0 < x1 and y0 < y1.
+@dataclass(frozen=True)
+class DataDirectory:
+    """A directory of data and how far its files are trusted; a plain path stands for one with the defaults.
 
-    >>> Box(0.25, 0.5, 0.75, 1.0).centre
-    (0.5, 0.75)
+    These choices belong to one reading of the data, not to a run: they are never saved with its settings.
+
+    Attributes:
+        path: the directory; None for embedded data.
+        verify: compare feature stores with their checksums.
+        allow_outside: read images that lie outside the directory, where its files name any path.
+
+    >>> DataDirectory.of(Path("photos")).verify
+    True
     """
 
-    x0: float
-    y0: float
-    x1: float
-    y1: float
+    path: Path | None = None
+    verify: bool = True
+    allow_outside: bool = False
 
     @classmethod
-    def from_pixels(cls, x0: float, y0: float, x1: float, y1: float, *, width: int, height: int) -> Box:
-        """Return the box that covers pixels x0 ≤ x < x1, y0 ≤ y < y1; raises DataError if empty or outside the image.
+    def of(cls, root: DataRoot) -> DataDirectory:
+        """The directory itself, or a path with the defaults."""
+        return root if isinstance(root, DataDirectory) else cls(None if root is None else Path(root))
 
-        Where annotations include the last pixel (Flickr30k Entities), pass x1 + 1 and y1 + 1.
 
-        >>> Box.from_pixels(10, 0, 20, 5, width=40, height=10)
-        Box(x0=0.25, y0=0.0, x1=0.5, y1=0.5)
-        """
-        if not (0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height):
-            raise DataError(
-                f"Box: expected 0 <= x0 < x1 <= {width} and 0 <= y0 < y1 <= {height}, got {(x0, y0, x1, y1)}; "
-                "check which image size the boxes belong to"
-            )
-        return cls(x0 / width, y0 / height, x1 / width, y1 / height)
-
-    @property
-    def centre(self) -> tuple[float, float]:
-        """The centre, (x, y)."""
-        return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
+DataRoot: TypeAlias = Path | DataDirectory | None
 
 
 @dataclass(frozen=True)
@@ -85,8 +78,6 @@ class ImageRecord:
         >>> ImageRecord(1, lambda: np.zeros((2, 3, 3), np.uint8)).pixels().shape
         (2, 3, 3)
         """
-        from foveate.data.image_files import decode_image
-
         return decode_image(self.source) if isinstance(self.source, Path) else self.source()
 
 
@@ -304,7 +295,7 @@ class Dataset:
 
     def retokenized(self, tokenize: Callable[[str], tuple[str, ...]]) -> Dataset:
         """Return the dataset with captions that are tokenized in another way; their phrases cover the same letters."""
-        from foveate.data.tokenizers import retokenize
+        from foveate.lab.data.tokenizers import retokenize
 
         return replace(self, captions=tuple(retokenize(caption, tokenize) for caption in self.captions))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foveate.data.files import need_directory
-from foveate.data.precomp import SCAN_SOURCE, open_scan
-from foveate.data.samples import Caption, Dataset, ImageRecord
-from foveate.data.vocabulary import tokenize
 from foveate.errors import UnknownName
+from foveate.lab.data.files import need_directory
+from foveate.lab.data.precomp import SCAN_SOURCE, open_scan
+from foveate.lab.data.samples import Caption, Dataset, ImageRecord
+from foveate.lab.data.vocabulary import tokenize
 
 # SCAN's names of the splits by ours; "testall" is the 5K test split of COCO.
 SPLITS = {"train": "train", "val": "dev", "test": "test", "testall": "testall"}

@@ -19,15 +19,14 @@ from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
 
-from foveate.data.caption_table import CaptionTable, Place, TableBuilder
-from foveate.data.files import IMAGE_SUFFIXES, need_directory
-from foveate.data.folder_files import rename_keys
-from foveate.data.image_files import decode_image
-from foveate.data.image_sources import TAR, StoredImage
-from foveate.data.samples import Caption, Dataset, Id, ImageRecord, Question
-from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError
-from foveate.io import ProgressBar
+from foveate.io import ProgressBar, decode_image
+from foveate.lab.data.caption_table import CaptionTable, Place, TableBuilder
+from foveate.lab.data.files import IMAGE_SUFFIXES, need_directory
+from foveate.lab.data.folder_files import rename_keys
+from foveate.lab.data.image_sources import TAR, StoredImage
+from foveate.lab.data.samples import Caption, Dataset, Id, ImageRecord, Question
+from foveate.lab.data.vocabulary import tokenize
 from foveate.registry import optional
 
 SOURCE = "name the archives of a split train-*.tar or put them into train/, or write a table train.lance"

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foveate.data import hdf5_layout
-from foveate.data.hdf5_layout import FORMAT
 from foveate.errors import DataError
+from foveate.lab.data import hdf5_layout
+from foveate.lab.data.hdf5_layout import FORMAT
 
 VERSION = 2
 ATTRIBUTES = ("encoder", "weights", "preprocess", "source", "fingerprint")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from foveate.data.alignment import align
-from foveate.data.samples import Caption
-from foveate.data.vocabulary import tokenize
+from foveate.lab.data.alignment import align
+from foveate.lab.data.samples import Caption
+from foveate.lab.data.vocabulary import tokenize
 
 _DROPPED = re.compile(r"[.,'!?\"()*#:;]")
 _OPENING_QUOTE = re.compile(r'^"|(?<=[ (\[{<])"')
@@ -54,7 +54,7 @@ def retokenize(caption: Caption, split: Callable[[str], tuple[str, ...]]) -> Cap
 
     A phrase without a counterpart among the new tokens is dropped.
 
-    >>> from foveate.data.samples import Phrase
+    >>> from foveate.lab.data.samples import Phrase
     >>> caption = Caption(1, 1, "A T-shirt.", ("a", "t", "shirt"), (Phrase(1, 3, 7, unlinked="scene"),))
     >>> retokenize(caption, treebank_tokens).phrases[0].start, retokenize(caption, treebank_tokens).tokens
     (1, ('a', 't-shirt', '.'))

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_number
-from foveate.data.answers import agreed_answer, answer_scores, normalise_answer
-from foveate.data.samples import Question
 from foveate.errors import DataError
 from foveate.io import is_encodable, read_json, write_json
+from foveate.lab.data.answers import agreed_answer, answer_scores, normalise_answer
+from foveate.lab.data.samples import Question
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foveate.data.files import (
+from foveate.errors import DataError, UnknownName
+from foveate.io import read_json
+from foveate.lab.data.files import (
     coco_directories,
     coco_id,
     field_id,
@@ -22,9 +24,7 @@ from foveate.data.files import (
     records,
     unique,
 )
-from foveate.data.samples import ANSWER_TYPES, Dataset, Id, ImageRecord, Question
-from foveate.errors import DataError, UnknownName
-from foveate.io import read_json
+from foveate.lab.data.samples import ANSWER_TYPES, Dataset, Id, ImageRecord, Question
 
 SOURCE = "questions and annotations come from visualqa.org, images from cocodataset.org"
 SUBSETS = {

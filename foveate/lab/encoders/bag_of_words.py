@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foveate.data.vocabulary import SPECIAL
-from foveate.encoders.standardise import Standardise
 from foveate.errors import ShapeError
+from foveate.lab.data.vocabulary import SPECIAL
+from foveate.lab.encoders.standardise import Standardise
 from foveate.ops.reading import masked_mean
 
 

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from foveate.checks import check_ndim
-from foveate.encoders.image_encoder import ImageEncoder, Preprocess, grid_features
 from foveate.errors import DataError
-from foveate.features import ImageFeatures
+from foveate.lab.encoders.image_encoder import ImageEncoder, Preprocess, grid_features
+from foveate.lab.features import ImageFeatures
 from foveate.ops.grid import cell_centres
 
 GROUPS = 8

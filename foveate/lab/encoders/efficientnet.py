@@ -7,8 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from foveate.encoders.image_encoder import ImageEncoder, Preprocess, grid_features, weights_digest
-from foveate.features import ImageFeatures
+from foveate.lab.encoders.image_encoder import ImageEncoder, Preprocess, grid_features, weights_digest
+from foveate.lab.features import ImageFeatures
 from foveate.registry import optional
 
 # The last block that starts at 1/16 of the image, the channels of its expansion, and those of the last layer.

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor, distributed
 from torch.utils.data import DataLoader, Dataset
 
-from foveate.data.feature_store import FeatureRecord, FeatureStore, unstack_features
-from foveate.data.files import IMAGE_SUFFIXES, need_directory
-from foveate.data.image_sources import StoredImage
-from foveate.data.samples import ImageRecord
-from foveate.data.store_writer import Workspace, check_unique, digest
-from foveate.encoders.image_encoder import ImageEncoder, Preprocess
-from foveate.encoders.memory import keep_freed_memory
-from foveate.encoders.pretrained import describe_encoder
-from foveate.encoders.views import ImageView
 from foveate.errors import DataError
 from foveate.io import ProgressBar
+from foveate.lab.data.feature_store import FeatureRecord, FeatureStore, unstack_features
+from foveate.lab.data.files import IMAGE_SUFFIXES, need_directory
+from foveate.lab.data.image_sources import StoredImage
+from foveate.lab.data.samples import ImageRecord
+from foveate.lab.data.store_writer import Workspace, check_unique, digest
+from foveate.lab.encoders.image_encoder import ImageEncoder, Preprocess
+from foveate.lab.encoders.memory import keep_freed_memory
+from foveate.lab.encoders.pretrained import describe_encoder
+from foveate.lab.encoders.views import ImageView
 
 MAX_REPORTED = 20
 

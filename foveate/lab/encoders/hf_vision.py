@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from foveate.encoders.image_encoder import ImageEncoder, Preprocess, grid_features
 from foveate.errors import DataError, ShapeError
-from foveate.features import ImageFeatures
+from foveate.lab.encoders.image_encoder import ImageEncoder, Preprocess, grid_features
+from foveate.lab.features import ImageFeatures
 from foveate.registry import optional
 
 BICUBIC = 3  # Pillow's constant, as written in preprocessor_config.json

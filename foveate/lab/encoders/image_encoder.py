@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.errors import DataError, ShapeError
-from foveate.features import ImageFeatures
+from foveate.lab.features import ImageFeatures
 
 if TYPE_CHECKING:
     from PIL import Image

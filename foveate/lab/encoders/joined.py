@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from foveate.encoders.image_encoder import ImageEncoder
 from foveate.errors import ShapeError
-from foveate.features import ImageFeatures
+from foveate.lab.encoders.image_encoder import ImageEncoder
+from foveate.lab.features import ImageFeatures
 
 
 class JoinedEncoder(ImageEncoder):
@@ -21,7 +21,7 @@ class JoinedEncoder(ImageEncoder):
     Args:
         parts: at least two encoders that return a grid.
 
-    >>> from foveate.encoders import ConvEncoder
+    >>> from foveate.lab.encoders import ConvEncoder
     >>> part = ConvEncoder((8, 8), size=32)
     >>> joined = JoinedEncoder([part, part])
     >>> joined.dim, joined(torch.zeros(1, 3, 32, 32)).values.shape[-1]

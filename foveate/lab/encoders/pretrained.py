@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from foveate.data.feature_store import StoreDescription
-from foveate.encoders.image_encoder import ImageEncoder, Preprocess
-from foveate.encoders.joined import JoinedEncoder
 from foveate.errors import DataError, UnknownName
+from foveate.lab.data.feature_store import StoreDescription
+from foveate.lab.encoders.image_encoder import ImageEncoder, Preprocess
+from foveate.lab.encoders.joined import JoinedEncoder
 from foveate.registry import lookup
 
 
@@ -40,7 +40,7 @@ def pretrained_encoder(name: str, *, size: int | None = None) -> ImageEncoder:
             plus for a `JoinedEncoder`.
         size: side of the images in pixels, the encoder's own by default.
     """
-    from foveate.encoders import ENCODERS
+    from foveate.lab.encoders import ENCODERS
 
     if "+" in name:
         return JoinedEncoder([pretrained_encoder(part, size=size) for part in name.split("+")]).eval()

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from foveate.data.image_sources import StoredImage
-from foveate.data.samples import ImageRecord
-from foveate.data.store_writer import Workspace
-from foveate.encoders.extraction import Block, BlockReader, DecodedBlock, choose_device, encode_block
-from foveate.encoders.image_encoder import ImageEncoder, Preprocess
-from foveate.encoders.pretrained import describe_encoder
-from foveate.encoders.views import ImageView
 from foveate.errors import DataError
 from foveate.io import ProgressBar
+from foveate.lab.data.image_sources import StoredImage
+from foveate.lab.data.samples import ImageRecord
+from foveate.lab.data.store_writer import Workspace
+from foveate.lab.encoders.extraction import Block, BlockReader, DecodedBlock, choose_device, encode_block
+from foveate.lab.encoders.image_encoder import ImageEncoder, Preprocess
+from foveate.lab.encoders.pretrained import describe_encoder
+from foveate.lab.encoders.views import ImageView
 from foveate.registry import optional
 
 Row = dict[str, Any]

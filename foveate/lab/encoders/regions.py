@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foveate.encoders.hf_vision import hf_preprocess
-from foveate.encoders.image_encoder import ImageEncoder, weights_digest
 from foveate.errors import DataError
-from foveate.features import ImageFeatures
+from foveate.lab.encoders.hf_vision import hf_preprocess
+from foveate.lab.encoders.image_encoder import ImageEncoder, weights_digest
+from foveate.lab.features import ImageFeatures
 from foveate.ops.boxes import box_area, pool_boxes, suppress_overlaps
 from foveate.registry import optional
 
@@ -149,7 +149,7 @@ def detected_regions(model: str, *, size: int = 448) -> RegionEncoder:
 
 
 def _lite0(size: int) -> ImageEncoder:
-    from foveate.encoders.pretrained import pretrained_encoder
+    from foveate.lab.encoders.pretrained import pretrained_encoder
 
     return pretrained_encoder("efficientnet-lite0", size=size)
 

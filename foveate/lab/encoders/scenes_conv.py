@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foveate.data.samples import Dataset, Object
-from foveate.encoders.conv import SCENES_BLOCKS, SCENES_CHANNELS, ConvEncoder
+from foveate.lab.data.samples import Dataset, Object
+from foveate.lab.encoders.conv import SCENES_BLOCKS, SCENES_CHANNELS, ConvEncoder
 from foveate.ops.grid import cell_centres
 
 SIDE = 7

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from foveate.errors import MissingExtra
 from foveate.io import atomic_write
+from foveate.lab.tensor_files import save_file
 from foveate.registry import optional
 
 Sentence = tuple[str, ...]

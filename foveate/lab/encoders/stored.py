@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import nn
 
 from foveate.errors import ShapeError
-from foveate.features import ImageFeatures
+from foveate.lab.features import ImageFeatures
 
 
 class StoredFeatures(nn.Module):

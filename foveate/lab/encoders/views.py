@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from foveate.checks import check_number
-from foveate.data.feature_store import view_id
-from foveate.data.samples import ImageRecord
+from foveate.lab.data.feature_store import view_id
+from foveate.lab.data.samples import ImageRecord
 
 SIDE = 0.8  # of a crop, as a fraction of the sides of the image
 # Where a crop begins, as a fraction of the room that it leaves: the centre, then the corners.

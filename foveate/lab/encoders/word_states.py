@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from foveate.encoders.standardise import Standardise
-from foveate.encoders.text import EncodedText
+from foveate.lab.encoders.standardise import Standardise
+from foveate.lab.encoders.text import EncodedText
 
 
 class WordsInContext(nn.Module):

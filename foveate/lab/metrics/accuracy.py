@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from foveate.data.answers import agreement, normalise_pair
-from foveate.data.samples import Question
-from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError, ShapeError
+from foveate.lab.data.answers import agreement, normalise_pair
+from foveate.lab.data.samples import Question
+from foveate.lab.data.vocabulary import AnswerVocabulary
 from foveate.metrics.means import ExampleKey, MeanMetric
 from foveate.registry import lookup
 

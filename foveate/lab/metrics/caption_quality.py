@@ -14,12 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from foveate.data.samples import Id
-from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError, FoveateError
-from foveate.metrics.cider import CiderD
+from foveate.lab.data.samples import Id
+from foveate.lab.data.vocabulary import tokenize
+from foveate.lab.metrics.cider import CiderD
+from foveate.lab.metrics.repetition import count_mentions, distinct_fraction, repetition_score
 from foveate.metrics.means import ExampleValues
-from foveate.metrics.repetition import count_mentions, distinct_fraction, repetition_score
 from foveate.registry import optional
 
 Tokenizer = Literal["ptb", "plain"]
@@ -33,7 +33,7 @@ class CaptionScores:
     Attributes:
         values: by name: "bleu-1" to "bleu-4", "rouge-l", "cider-d", and "meteor" and "spice" if they were requested.
         each: "rouge-l" and "cider-d" of every caption, in the order of the captions.
-        tokenizer: "ptb", the one of the evaluation server, or "plain", which is `foveate.data.tokenize`.
+        tokenizer: "ptb", the one of the evaluation server, or "plain", which is `foveate.lab.data.tokenize`.
     """
 
     values: Mapping[str, float]

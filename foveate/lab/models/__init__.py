@@ -1,21 +1,21 @@
 """Models: built from encoders and attention; their outputs contain every attention by name."""
 
-from foveate.models.answering import Answered, AnsweringModel
-from foveate.models.bfan import BFAN, BFANSettings
-from foveate.models.captioner import Captioned, Captioner, LSTMCaptionerSettings
-from foveate.models.cross_attention import CrossAttention, LogSumExp, Mean
-from foveate.models.dan import MatchingDAN, MatchingDANSettings, ReasoningDAN, ReasoningDANSettings
-from foveate.models.decoding import Decoded, beam_search, sample_words
-from foveate.models.dual import Dual, DualSettings
-from foveate.models.families import (
+from foveate.lab.models.answering import Answered, AnsweringModel
+from foveate.lab.models.bfan import BFAN, BFANSettings
+from foveate.lab.models.captioner import Captioned, Captioner, LSTMCaptionerSettings
+from foveate.lab.models.cross_attention import CrossAttention, LogSumExp, Mean
+from foveate.lab.models.dan import MatchingDAN, MatchingDANSettings, ReasoningDAN, ReasoningDANSettings
+from foveate.lab.models.decoding import Decoded, beam_search, sample_words
+from foveate.lab.models.dual import Dual, DualSettings
+from foveate.lab.models.families import (
     AnsweringSettings,
     CaptioningModelSettings,
     MatchingModelSettings,
     ModelSettings,
 )
-from foveate.models.fragments import CrossAttended, Fragments, InnerProduct, MatchingModel, Scorer
-from foveate.models.mcan import MCAN, MCANSettings
-from foveate.models.scan import SCAN, FragmentMatcher, SCANSettings
+from foveate.lab.models.fragments import CrossAttended, Fragments, InnerProduct, MatchingModel, Scorer
+from foveate.lab.models.mcan import MCAN, MCANSettings
+from foveate.lab.models.scan import SCAN, FragmentMatcher, SCANSettings
 
 MODELS: dict[str, type[ModelSettings]] = {
     "mcan": MCANSettings,

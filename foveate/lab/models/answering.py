@@ -10,8 +10,8 @@ from typing import TypeAlias
 from torch import Tensor, nn
 
 from foveate.attention import Attended
-from foveate.encoders import ImageEncoder, StoredFeatures, TextEncoder
-from foveate.features import ImageFeatures
+from foveate.lab.encoders import ImageEncoder, StoredFeatures, TextEncoder
+from foveate.lab.features import ImageFeatures
 
 AnyImageEncoder: TypeAlias = ImageEncoder | StoredFeatures
 

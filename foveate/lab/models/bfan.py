@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from foveate.attention import MECHANISMS
-from foveate.models.cross_attention import Aggregate, CrossAttention, Focus, Mean, expand_count
-from foveate.models.fragments import BUDGET, CrossAttended, Fragments, Scorer
-from foveate.models.scan import (
+from foveate.lab.models.cross_attention import Aggregate, CrossAttention, Focus, Mean, expand_count
+from foveate.lab.models.fragments import BUDGET, CrossAttended, Fragments, Scorer
+from foveate.lab.models.scan import (
     FragmentMatcherSettings,
     attend_pairs,
     location_relevance,

@@ -15,10 +15,10 @@ from foveate.attention import Attended, Grid
 from foveate.attention.attended import mask_beside
 from foveate.checks import check_mask, check_shape
 from foveate.errors import ShapeError
-from foveate.features import ImageFeatures
-from foveate.models.answering import AnyImageEncoder
-from foveate.models.decoding import Decoded, State, Step, beam_search, sample_words
-from foveate.models.families import CaptioningModelSettings
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models.answering import AnyImageEncoder
+from foveate.lab.models.decoding import Decoded, State, Step, beam_search, sample_words
+from foveate.lab.models.families import CaptioningModelSettings
 from foveate.ops.reading import weighted_sum
 from foveate.ops.simplex import softmax
 
@@ -134,7 +134,7 @@ class Captioner(nn.Module):
     Reference: Martins et al. 2020, §3, eq. 10.
 
     >>> from foveate.attention import mechanism
-    >>> from foveate.encoders import StoredFeatures
+    >>> from foveate.lab.encoders import StoredFeatures
     >>> model = Captioner(StoredFeatures(6), mechanism("tvmax"), vocabulary=10, word_dim=4, hidden=8).eval()
     >>> features = ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2))
     >>> tokens, mask = torch.full((2, 5), 4), torch.ones(2, 5, dtype=torch.bool)

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from foveate.attention import MECHANISMS, Attended, Grid
 from foveate.checks import check_number
-from foveate.encoders import TextEncoder
-from foveate.features import ImageFeatures
-from foveate.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
-from foveate.models.families import AnsweringSettings, MatchingModelSettings, ModelSettings
-from foveate.models.fragments import Fragments, InnerProduct, MatchingModel
+from foveate.lab.encoders import TextEncoder
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
+from foveate.lab.models.families import AnsweringSettings, MatchingModelSettings, ModelSettings
+from foveate.lab.models.fragments import Fragments, InnerProduct, MatchingModel
 from foveate.ops.reading import masked_mean
 from foveate.registry import lookup
 
@@ -98,7 +98,7 @@ class ReasoningDAN(AnsweringModel):
     Reference: Nam et al. 2017, eq. 3-15.
 
     >>> from foveate.attention import mechanism
-    >>> from foveate.encoders import StoredFeatures
+    >>> from foveate.lab.encoders import StoredFeatures
     >>> text = TextEncoder(10, word_dim=4, hidden=8, directions="sum")
     >>> model = ReasoningDAN(text, StoredFeatures(6), mechanism("tvmax"), mechanism("sparsemax"), answers=3)
     >>> features = ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2))
@@ -186,7 +186,7 @@ class MatchingDAN(MatchingModel):
     Reference: Nam et al. 2017, eq. 3-10, 13-14 and 16-22.
 
     >>> from foveate.attention import mechanism
-    >>> from foveate.encoders import StoredFeatures
+    >>> from foveate.lab.encoders import StoredFeatures
     >>> text = TextEncoder(10, word_dim=4, hidden=8, directions="sum")
     >>> model = MatchingDAN(text, StoredFeatures(6), mechanism("tvmax"), mechanism("softmax"))
     >>> embedded = model.embed_image(ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2)))

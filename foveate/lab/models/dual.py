@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foveate.encoders.bag_of_words import BagOfWords
-from foveate.encoders.sentences import SentenceEncoder
-from foveate.encoders.standardise import Standardise
-from foveate.features import ImageFeatures
-from foveate.models.answering import AnyImageEncoder
-from foveate.models.families import MatchingModelSettings
-from foveate.models.fragments import Fragments, InnerProduct, MatchingModel
+from foveate.lab.encoders.bag_of_words import BagOfWords
+from foveate.lab.encoders.sentences import SentenceEncoder
+from foveate.lab.encoders.standardise import Standardise
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models.answering import AnyImageEncoder
+from foveate.lab.models.families import MatchingModelSettings
+from foveate.lab.models.fragments import Fragments, InnerProduct, MatchingModel
 from foveate.ops.reading import masked_mean
 from foveate.registry import lookup
 
@@ -71,7 +71,7 @@ class Dual(MatchingModel):
         image: encoder of the images, with features of any size `image.dim`.
         dropout: probability for the pooled features.
 
-    >>> from foveate.encoders import StoredFeatures
+    >>> from foveate.lab.encoders import StoredFeatures
     >>> model = Dual(BagOfWords(10, 4, 8), StoredFeatures(6))
     >>> tokens, mask = torch.ones(3, 5, dtype=torch.long), torch.ones(3, 5, dtype=torch.bool)
     >>> model(ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2)), tokens, mask).shape

@@ -15,9 +15,9 @@ from torch import nn
 from foveate.checks import CheckedSizes
 
 if TYPE_CHECKING:
-    from foveate.models.answering import AnsweringModel, AnyImageEncoder
-    from foveate.models.captioner import Captioner
-    from foveate.models.fragments import InnerProduct, MatchingModel, Scorer
+    from foveate.lab.models.answering import AnsweringModel, AnyImageEncoder
+    from foveate.lab.models.captioner import Captioner
+    from foveate.lab.models.fragments import InnerProduct, MatchingModel, Scorer
 
 Settings = TypeVar("Settings", bound="ModelSettings")
 

@@ -15,11 +15,11 @@ from torch.nn import functional
 
 from foveate.attention import Attended, Grid
 from foveate.checks import at_least_float32, check_floating, check_mask, check_number, check_padding, check_shape
-from foveate.encoders import BagOfWords, TextEncoder, WordsInContext
 from foveate.errors import ShapeError
-from foveate.features import ImageFeatures
-from foveate.models.answering import AnyImageEncoder
-from foveate.models.cross_attention import Aggregate
+from foveate.lab.encoders import BagOfWords, TextEncoder, WordsInContext
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models.answering import AnyImageEncoder
+from foveate.lab.models.cross_attention import Aggregate
 
 BUDGET = 64 << 20
 # Number of tensors with the size of a block's cosines that are alive at the same time, without and with a gradient.

@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from foveate.attention import Attended, DiscreteAttention, Grid, MultiheadAttention
-from foveate.encoders import TextEncoder
-from foveate.features import ImageFeatures
-from foveate.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
-from foveate.models.families import AnsweringSettings
-from foveate.models.norms import use_unbiased_norms
+from foveate.lab.encoders import TextEncoder
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
+from foveate.lab.models.families import AnsweringSettings
+from foveate.lab.models.norms import use_unbiased_norms
 
 EPS = 1e-6
 Norm = Literal["torch", "unbiased"]
@@ -64,7 +64,7 @@ class MCAN(AnsweringModel):
 
     >>> import torch
     >>> from foveate.attention import mechanism
-    >>> from foveate.encoders import StoredFeatures
+    >>> from foveate.lab.encoders import StoredFeatures
     >>> model = MCAN(TextEncoder(10, word_dim=4, hidden=8), StoredFeatures(6), mechanism("tvmax"), answers=3, heads=2)
     >>> features = ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2))
     >>> tokens, mask = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.bool)

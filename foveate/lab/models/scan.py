@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from foveate.checks import check_number
-from foveate.encoders import SentenceEncoder, Standardise, TextEncoder, WordsInContext
-from foveate.features import ImageFeatures
-from foveate.models.answering import AnyImageEncoder
-from foveate.models.cross_attention import Aggregate, CrossAttention, LogSumExp, Mean
-from foveate.models.dual import Dual, DualSettings
-from foveate.models.families import MatchingModelSettings
-from foveate.models.fragments import BUDGET, CrossAttended, Fragments, MatchingModel, Scorer, check_fragments
+from foveate.lab.encoders import SentenceEncoder, Standardise, TextEncoder, WordsInContext
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models.answering import AnyImageEncoder
+from foveate.lab.models.cross_attention import Aggregate, CrossAttention, LogSumExp, Mean
+from foveate.lab.models.dual import Dual, DualSettings
+from foveate.lab.models.families import MatchingModelSettings
+from foveate.lab.models.fragments import BUDGET, CrossAttended, Fragments, MatchingModel, Scorer, check_fragments
 from foveate.registry import lookup
 
 Bidirectional = Literal["average", "concatenate"]
@@ -150,8 +150,8 @@ class FragmentMatcher(MatchingModel):
     Reference: Lee et al. 2018, §3; Liu et al. 2019, §3.
 
     >>> from foveate.attention import mechanism
-    >>> from foveate.encoders import StoredFeatures
-    >>> from foveate.models import SCAN
+    >>> from foveate.lab.encoders import StoredFeatures
+    >>> from foveate.lab.models import SCAN
     >>> model = FragmentMatcher(TextEncoder(10, word_dim=4, hidden=8), StoredFeatures(6), SCAN(mechanism("softmax")))
     >>> tokens, mask = torch.ones(3, 5, dtype=torch.long), torch.ones(3, 5, dtype=torch.bool)
     >>> model(ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2)), tokens, mask).shape
@@ -228,7 +228,7 @@ class SCAN(Scorer):
 
     >>> import torch
     >>> from foveate.attention import mechanism
-    >>> from foveate.models.cross_attention import Mean
+    >>> from foveate.lab.models.cross_attention import Mean
     >>> words, cells = Fragments(torch.eye(3)[None]), Fragments(torch.eye(3)[None], grid=(1, 3))
     >>> scan = SCAN(mechanism("sparsemax"), aggregate=Mean())
     >>> scan(cells, words).tolist(), scan.look(cells, words).weights[0].tolist()

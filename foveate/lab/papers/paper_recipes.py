@@ -12,18 +12,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from foveate.models import (
+from foveate.lab.models import (
     BFANSettings,
     MatchingDANSettings,
     MatchingModelSettings,
     ReasoningDANSettings,
     SCANSettings,
 )
-from foveate.tasks.captioning.settings import CaptioningSettings
-from foveate.tasks.images import Stored
-from foveate.tasks.matching.settings import MatchingSettings, Ranking
-from foveate.tasks.vqa.settings import VQASettings
-from foveate.train import SGD, Adam, Decay, Recipe, Steps, Training
+from foveate.lab.tasks.captioning.settings import CaptioningSettings
+from foveate.lab.tasks.images import Stored
+from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
+from foveate.lab.tasks.vqa.settings import VQASettings
+from foveate.lab.train import SGD, Adam, Decay, Recipe, Steps, Training
 
 # Farinhas 2021, table 6.1; Farinhas et al. 2021, §6.1: 100 Gaussian RBFs of variance 0.001, floor of 1e-6.
 BASIS = {"count": 100, "variance": 0.001}

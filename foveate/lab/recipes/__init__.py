@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from foveate.recipes.captioning_recipes import CAPTIONING_RECIPES
-from foveate.recipes.folder_recipes import FOLDER_RECIPES
-from foveate.recipes.matching_recipes import MATCHING_RECIPES
-from foveate.recipes.paper_recipes import PAPER_RECIPES
-from foveate.recipes.vqa_recipes import VQA_RECIPES
-from foveate.train.recipe import Recipe
+from foveate.lab.papers.paper_recipes import PAPER_RECIPES
+from foveate.lab.recipes.captioning_recipes import CAPTIONING_RECIPES
+from foveate.lab.recipes.folder_recipes import FOLDER_RECIPES
+from foveate.lab.recipes.matching_recipes import MATCHING_RECIPES
+from foveate.lab.recipes.vqa_recipes import VQA_RECIPES
+from foveate.lab.train.recipe import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     **VQA_RECIPES,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from foveate.models import LSTMCaptionerSettings
-from foveate.tasks.captioning.settings import CaptioningSettings
-from foveate.tasks.images import Conv, Stored
-from foveate.train import AdamW, Cosine, Recipe, Training
+from foveate.lab.models import LSTMCaptionerSettings
+from foveate.lab.tasks.captioning.settings import CaptioningSettings
+from foveate.lab.tasks.images import Conv, Stored
+from foveate.lab.train import AdamW, Cosine, Recipe, Training
 
 
 def captioning_lstm_scenes() -> Recipe:

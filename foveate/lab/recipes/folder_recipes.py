@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from foveate.models import LSTMCaptionerSettings, MCANSettings, SCANSettings
-from foveate.tasks.captioning.settings import CaptioningSettings
-from foveate.tasks.images import Extracted
-from foveate.tasks.matching.settings import MatchingSettings, Ranking
-from foveate.tasks.vqa.settings import VQASettings
-from foveate.train import AdamW, Cosine, Recipe, Training
+from foveate.lab.models import LSTMCaptionerSettings, MCANSettings, SCANSettings
+from foveate.lab.tasks.captioning.settings import CaptioningSettings
+from foveate.lab.tasks.images import Extracted
+from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
+from foveate.lab.tasks.vqa.settings import VQASettings
+from foveate.lab.train import AdamW, Cosine, Recipe, Training
 
 # Many epochs of few images, few epochs of many. Evaluated at the end only: to choose among weights by the few images of
 # a small split would be chance, and CIDEr-D of a single one is always zero.

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from foveate.models import BFANSettings, DualSettings, MatchingDANSettings, MatchingModelSettings, SCANSettings
-from foveate.tasks.images import Conv, Stored
-from foveate.tasks.inputs import Constraint
-from foveate.tasks.matching.settings import MatchingSettings, Ranking
-from foveate.train import Adam, AdamW, Cosine, Recipe, Training
+from foveate.lab.models import BFANSettings, DualSettings, MatchingDANSettings, MatchingModelSettings, SCANSettings
+from foveate.lab.tasks.images import Conv, Stored
+from foveate.lab.tasks.inputs import Constraint
+from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
+from foveate.lab.train import Adam, AdamW, Cosine, Recipe, Training
 
 
 def matching_scan_scenes() -> Recipe:

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from foveate.models import MCANSettings, ReasoningDANSettings
-from foveate.tasks.images import Conv, Stored
-from foveate.tasks.vqa.settings import VQASettings
-from foveate.train import AdamW, Cosine, Recipe, Training
+from foveate.lab.models import MCANSettings, ReasoningDANSettings
+from foveate.lab.tasks.images import Conv, Stored
+from foveate.lab.tasks.vqa.settings import VQASettings
+from foveate.lab.train import AdamW, Cosine, Recipe, Training
 
 
 def vqa_mcan_scenes() -> Recipe:

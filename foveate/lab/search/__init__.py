@@ -1,8 +1,8 @@
 """Search over joint embeddings: an index on the disk or in LanceDB, and re-ranking by cross attention."""
 
-from foveate.search.builder import BuildResult, build_index, list_images, read_texts
-from foveate.search.exact_index import Index, IndexDescription
-from foveate.search.find import (
+from foveate.lab.search.builder import BuildResult, build_index, list_images, read_texts
+from foveate.lab.search.exact_index import Index, IndexDescription
+from foveate.lab.search.find import (
     AveragedMatcher,
     Matcher,
     SearchResult,
@@ -11,8 +11,8 @@ from foveate.search.find import (
     search_by_image,
     search_by_text,
 )
-from foveate.search.lance_index import LanceIndex
-from foveate.search.nearest import Hits, nearest
+from foveate.lab.search.lance_index import LanceIndex
+from foveate.lab.search.nearest import Hits, nearest
 
 __all__ = [
     "AveragedMatcher",

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_number
-from foveate.data.files import IMAGE_SUFFIXES, need_directory
-from foveate.data.image_files import decode_image
 from foveate.errors import DataError
-from foveate.search.exact_index import MANIFEST, Index, IndexDescription
-from foveate.search.find import Embedder, Embeddings, VectorIndex, as_vectors, image_of, is_lance, open_index
+from foveate.io import decode_image
+from foveate.lab.data.files import IMAGE_SUFFIXES, need_directory
+from foveate.lab.search.exact_index import MANIFEST, Index, IndexDescription
+from foveate.lab.search.find import Embedder, Embeddings, VectorIndex, as_vectors, image_of, is_lance, open_index
 
 SAVE_EVERY = 256  # embeddings per addition
 LANCE_SAVE_EVERY = 2048  # of a table of LanceDB, where each addition is a version of the table with files of its own
@@ -97,7 +97,7 @@ def build_index(
 def index_exists(location: Path | str) -> bool:
     """True if there is an index at a location."""
     if is_lance(location):
-        from foveate.search.lance_index import LanceIndex
+        from foveate.lab.search.lance_index import LanceIndex
 
         return LanceIndex.exists(location)
     return (Path(location) / MANIFEST).is_file()
@@ -106,7 +106,7 @@ def index_exists(location: Path | str) -> bool:
 def create_index(location: Path | str, description: IndexDescription) -> VectorIndex:
     """A new, empty index; of LanceDB if the location ends in `.lance`."""
     if is_lance(location):
-        from foveate.search.lance_index import LanceIndex
+        from foveate.lab.search.lance_index import LanceIndex
 
         return LanceIndex.create(location, description)
     return Index.create(location, description)
@@ -128,7 +128,7 @@ def list_images(directory: Path) -> list[str]:
 
 def list_sources(location: str) -> list[str]:
     """The names of the images in a directory, in archives or in an object store; `find.image_of` opens them."""
-    from foveate.data.image_sources import is_stored, stored_images
+    from foveate.lab.data.image_sources import is_stored, stored_images
 
     if not is_stored(location):
         return list_images(Path(location))

@@ -30,9 +30,9 @@ from torch import Tensor
 from foveate.checks import check_floating, check_shape
 from foveate.errors import DataError
 from foveate.io import exclusive_lock, read_json, write_json
+from foveate.lab.search.nearest import CHUNK, Hits, nearest
+from foveate.lab.search.parts import OpenPart, Part, damaged, write_part
 from foveate.registry import lookup
-from foveate.search.nearest import CHUNK, Hits, nearest
-from foveate.search.parts import OpenPart, Part, damaged, write_part
 
 FORMAT, VERSION, MANIFEST = "foveate-index", 2, "index.json"
 UNSEALED = 1  # the version whose index.json has no checksum

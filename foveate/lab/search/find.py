@@ -13,9 +13,9 @@ from torch import Tensor
 from foveate.attention import Attended
 from foveate.checks import check_number
 from foveate.errors import DataError, FoveateError
-from foveate.models import Fragments
-from foveate.search.exact_index import Index, IndexDescription
-from foveate.search.nearest import Hits
+from foveate.lab.models import Fragments
+from foveate.lab.search.exact_index import Index, IndexDescription
+from foveate.lab.search.nearest import Hits
 
 BATCH = 32  # candidates re-ranked at a time
 LANCE = ".lance"
@@ -63,7 +63,7 @@ def open_index(location: Path | str, *, verify: bool = True) -> VectorIndex:
         verify: compare an exact index with its checksums, see `Index`.
     """
     if is_lance(location):
-        from foveate.search.lance_index import LanceIndex
+        from foveate.lab.search.lance_index import LanceIndex
 
         return LanceIndex(location)
     return Index(location, verify=verify)
@@ -189,7 +189,7 @@ def image_of(name: str) -> Any:
     """The image that a name in an index stands for: a path, or the pixels of one in an archive or an object store."""
     if "://" not in name and ".tar/" not in name:
         return name
-    from foveate.data.image_sources import named_image
+    from foveate.lab.data.image_sources import named_image
 
     return named_image(name)
 

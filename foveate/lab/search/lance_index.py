@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from foveate.errors import DataError
+from foveate.lab.search.exact_index import IndexDescription, check_new
+from foveate.lab.search.find import LANCE
+from foveate.lab.search.nearest import Hits, check_queries
 from foveate.registry import optional
-from foveate.search.exact_index import IndexDescription, check_new
-from foveate.search.find import LANCE
-from foveate.search.nearest import Hits, check_queries
 
 FORMAT, VERSION = b"foveate-index", 1
 NAMES = 1024  # looked up in one query

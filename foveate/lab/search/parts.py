@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from foveate.errors import DataError
 from foveate.io import atomic_write
+from foveate.lab.tensor_files import save_file
 
 SAFE_TYPES = {torch.float16: "F16", torch.float32: "F32"}
 PAGE = 4096  # bytes that are summed up together in a checksum

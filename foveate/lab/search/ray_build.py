@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from foveate.encoders.ray_extraction import Row, run_blocks
 from foveate.errors import DataError
 from foveate.io import ProgressBar
-from foveate.search.builder import (
+from foveate.lab.encoders.ray_extraction import Row, run_blocks
+from foveate.lab.search.builder import (
     LANCE_SAVE_EVERY,
     BuildResult,
     check_same,
@@ -23,8 +23,8 @@ from foveate.search.builder import (
     read_items,
     split_items,
 )
-from foveate.search.exact_index import IndexDescription
-from foveate.search.find import Embedder, VectorIndex, is_lance, open_index
+from foveate.lab.search.exact_index import IndexDescription
+from foveate.lab.search.find import Embedder, VectorIndex, is_lance, open_index
 
 Kind = Literal["images", "texts"]
 PORTIONS = 64  # at least, so that a lost node costs little

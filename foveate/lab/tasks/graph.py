@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.errors import DataError
-from foveate.features import ImageFeatures
+from foveate.lab.features import ImageFeatures
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_number
-from foveate.data.feature_store import (
+from foveate.errors import DataError
+from foveate.io import decode_image
+from foveate.lab.data.feature_store import (
     FeatureRecord,
     FeatureStore,
     JoinedStores,
@@ -21,11 +23,10 @@ from foveate.data.feature_store import (
     stack_features,
     unstack_features,
 )
-from foveate.data.files import need_directory
-from foveate.data.image_files import decode_image
-from foveate.data.samples import Dataset, Id, ImageRecord
-from foveate.data.store_writer import merge_stores
-from foveate.encoders import (
+from foveate.lab.data.files import need_directory
+from foveate.lab.data.samples import DataDirectory, DataRoot, Dataset, Id, ImageRecord
+from foveate.lab.data.store_writer import merge_stores
+from foveate.lab.encoders import (
     ConvEncoder,
     ImageEncoder,
     Preprocess,
@@ -35,12 +36,10 @@ from foveate.encoders import (
     image_views,
     pretrained_encoder,
 )
-from foveate.encoders.conv import load_scenes_weights
-from foveate.encoders.pretrained import describe_encoder
-from foveate.errors import DataError
-from foveate.features import ImageFeatures
-from foveate.io import DataDirectory, DataRoot
-from foveate.models.answering import AnyImageEncoder
+from foveate.lab.encoders.conv import load_scenes_weights
+from foveate.lab.encoders.pretrained import describe_encoder
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models.answering import AnyImageEncoder
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -15,22 +15,30 @@ from torch import Tensor, nn
 
 from foveate.attention import MECHANISMS
 from foveate.checks import check_counts, check_number
-from foveate.data import DATASETS
-from foveate.data.feature_store import FeatureRecord, StoreDescription, stack_features
-from foveate.data.samples import Dataset
-from foveate.data.tokenizers import TOKENIZERS
-from foveate.data.vocabulary import PAD, Vocabulary
-from foveate.encoders import ImageEncoder, encoder_of, word_vectors
-from foveate.encoders.word_vectors import PACKAGED
 from foveate.errors import DataError, UnknownName
-from foveate.features import Familiarity, ImageFeatures, describe_distance, mean_features
-from foveate.io import DataDirectory, DataRoot
+from foveate.lab.data import DATASETS
+from foveate.lab.data.feature_store import FeatureRecord, StoreDescription, stack_features
+from foveate.lab.data.samples import DataDirectory, DataRoot, Dataset
+from foveate.lab.data.tokenizers import TOKENIZERS
+from foveate.lab.data.vocabulary import PAD, Vocabulary
+from foveate.lab.encoders import ImageEncoder, encoder_of, word_vectors
+from foveate.lab.encoders.word_vectors import PACKAGED
+from foveate.lab.features import Familiarity, ImageFeatures, describe_distance, mean_features
+from foveate.lab.models.answering import AnyImageEncoder
+from foveate.lab.tasks.images import (
+    Conv,
+    Extracted,
+    ImageLike,
+    Images,
+    ImageSource,
+    encoder_input,
+    stack_images,
+    to_pixels,
+)
+from foveate.lab.tasks.task import Batch, Example, Metrics, Model, Prediction, Predictor, SettingsType, Task
 from foveate.metrics.means import ExampleValues
-from foveate.models.answering import AnyImageEncoder
 from foveate.ops.basis import GaussianBasis
 from foveate.registry import lookup
-from foveate.tasks.images import Conv, Extracted, ImageLike, Images, ImageSource, encoder_input, stack_images, to_pixels
-from foveate.tasks.task import Batch, Example, Metrics, Model, Prediction, Predictor, SettingsType, Task
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -129,7 +137,7 @@ class TaskSettings(ABC):
     def attention(self) -> nn.Module:
         """The mechanism with its options.
 
-        >>> from foveate.tasks.vqa.settings import VQASettings
+        >>> from foveate.lab.tasks.vqa.settings import VQASettings
         >>> options = {"basis": {"count": 49, "variance": 0.001}}
         >>> VQASettings(mechanism="continuous-softmax", mechanism_options=options).attention().basis.centres.shape
         torch.Size([49, 2])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from foveate.attention import Attended
-    from foveate.data.samples import Dataset, ImageRecord
+    from foveate.lab.data.samples import Dataset, ImageRecord
 
 
 @dataclass(frozen=True)
@@ -140,18 +140,3 @@ class Demo:
     run: str
     mechanisms: tuple[str, ...]
     quick: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Page:
-    """A page of `foveate studio`.
-
-    Attributes:
-        title: on its tab.
-        about: one sentence below it.
-        target: `module:function` that builds the page, imported when the studio starts.
-    """
-
-    title: str
-    about: str
-    target: str

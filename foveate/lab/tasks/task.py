@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, T
 import torch
 from torch import Tensor, nn
 
-from foveate.io import DataRoot
+from foveate.lab.data.samples import DataRoot
 from foveate.metrics.means import ExampleValues
 
 if TYPE_CHECKING:
-    from foveate.tasks.presentation import Demo, Page, Presentation
+    from foveate.lab.tasks.presentation import Demo, Presentation
 
 SettingsType = TypeVar("SettingsType")
 Model = TypeVar("Model", bound=nn.Module)
@@ -115,7 +115,6 @@ class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):
         objective: the name in `metrics().compute()` to maximise; it decides which weights are kept and when to stop.
         presentation: what reports show of the task's runs.
         demo: what `foveate demo --task NAME` runs; None if there is nothing to show without a download.
-        page: the task's page in `foveate studio`; None if it has none.
         obsolete_weights: names in weights files of older versions that are ignored.
     """
 
@@ -123,7 +122,6 @@ class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):
     objective: ClassVar[str]
     presentation: ClassVar[Presentation]
     demo: ClassVar[Demo | None] = None
-    page: ClassVar[Page | None] = None
     obsolete_weights: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod

@@ -1,10 +1,10 @@
 """Training: recipes, the loop that trains them, and the runs it writes."""
 
-from foveate.train.config import SGD, Adam, AdamW, Cosine, Decay, Steps, Training
-from foveate.train.evaluation import evaluate
-from foveate.train.loop import Diverged, Interrupted, fit
-from foveate.train.override import Field, override, recipe_fields
-from foveate.train.recipe import Recipe, from_config, read_run, to_config, train_recipe
+from foveate.lab.train.config import SGD, Adam, AdamW, Cosine, Decay, Steps, Training
+from foveate.lab.train.evaluation import evaluate
+from foveate.lab.train.loop import Diverged, Interrupted, fit
+from foveate.lab.train.override import Field, override, recipe_fields
+from foveate.lab.train.recipe import Recipe, from_config, read_run, to_config, train_recipe
 
 __all__ = [
     "SGD",

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from foveate.checks import check_counts
 from foveate.errors import DataError
-from foveate.tasks import AnyTask, Examples
+from foveate.lab.tasks import AnyTask, Examples
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from statistics import median
 from typing import Any
 
 from foveate.attention import MECHANISMS
-from foveate.io import DataRoot
+from foveate.lab.data.samples import DataRoot
+from foveate.lab.train.config import Cosine
+from foveate.lab.train.override import override
+from foveate.lab.train.recipe import Recipe, train_recipe
+from foveate.lab.train.records import LOG, read_log
 from foveate.registry import lookup
-from foveate.train.config import Cosine
-from foveate.train.override import override
-from foveate.train.recipe import Recipe, train_recipe
-from foveate.train.records import LOG, read_log
 
 SCRATCH = "from scratch"
 CURVE_POINTS = 8  # small evaluations of every training, for the curves of the report

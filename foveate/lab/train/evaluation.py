@@ -11,13 +11,13 @@ from torch import nn
 from tqdm import tqdm
 
 from foveate.errors import DataError
-from foveate.features import Familiarity
-from foveate.io import DataRoot
-from foveate.tasks import AnyTask, Examples, Metrics
-from foveate.train.batches import evaluation_batches, move, read_batches, seed_everything
-from foveate.train.processes import broadcast_buffers, gather_states, make_accelerator
-from foveate.train.records import FAMILIARITY
-from foveate.train.weights import save_tensors
+from foveate.lab.data.samples import DataRoot
+from foveate.lab.features import Familiarity
+from foveate.lab.tasks import AnyTask, Examples, Metrics
+from foveate.lab.train.batches import evaluation_batches, move, read_batches, seed_everything
+from foveate.lab.train.processes import broadcast_buffers, gather_states, make_accelerator
+from foveate.lab.train.records import FAMILIARITY
+from foveate.lab.train.weights import save_tensors
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

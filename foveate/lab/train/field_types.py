@@ -8,7 +8,7 @@ from inspect import isabstract
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from foveate.models import MODELS, ModelSettings
+from foveate.lab.models import MODELS, ModelSettings
 
 
 class _Word(NamedTuple):
@@ -76,7 +76,7 @@ def variants(kind: Any) -> dict[str, type]:
 
     A family of models allows its rows of `MODELS`, a union its members.
 
-    >>> from foveate.train.config import Schedule
+    >>> from foveate.lab.train.config import Schedule
     >>> sorted(variants(Schedule))
     ['cosine', 'decay', 'steps']
     """

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from foveate.errors import DataError, FoveateError, NotANumber
-from foveate.io import DataRoot
-from foveate.tasks import AnyTask, Examples, Loss, Metrics
-from foveate.train.averaging import WeightAverage
-from foveate.train.batches import Plan, move, read_batches, seed_everything
-from foveate.train.config import Training, build_optimiser, scale_and_clip, set_rate
-from foveate.train.evaluation import collect, save_familiarity
-from foveate.train.precision import LossScale, half_type
-from foveate.train.processes import (
+from foveate.lab.data.samples import DataRoot
+from foveate.lab.tasks import AnyTask, Examples, Loss, Metrics
+from foveate.lab.train.averaging import WeightAverage
+from foveate.lab.train.batches import Plan, move, read_batches, seed_everything
+from foveate.lab.train.config import Training, build_optimiser, scale_and_clip, set_rate
+from foveate.lab.train.evaluation import collect, save_familiarity
+from foveate.lab.train.precision import LossScale, half_type
+from foveate.lab.train.processes import (
     LossModule,
     StopRequest,
     broadcast_buffers,
@@ -30,8 +30,8 @@ from foveate.train.processes import (
     make_accelerator,
     sum_over_processes,
 )
-from foveate.train.recompute import recompute_layers
-from foveate.train.records import (
+from foveate.lab.train.recompute import recompute_layers
+from foveate.lab.train.records import (
     CONFIG,
     CURVE,
     EXAMPLES,
@@ -45,7 +45,7 @@ from foveate.train.records import (
     open_run,
     write_examples,
 )
-from foveate.train.weights import (
+from foveate.lab.train.weights import (
     CHECKPOINT,
     WEIGHTS,
     load_checkpoint,
@@ -59,7 +59,7 @@ from foveate.train.weights import (
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from foveate.train.tracking import Tracker
+    from foveate.lab.train.tracking import Tracker
 
 LOG_STEPS = 20
 NAMED = 8
@@ -146,7 +146,7 @@ def _open_tracker(training: Training, directory: Path, config: Mapping[str, Any]
     name = training.tracker or ("tensorboard" if training.tensorboard else None)
     if name is None:
         return None
-    from foveate.train.tracking import Tracker
+    from foveate.lab.train.tracking import Tracker
 
     return Tracker(name, directory, config)
 

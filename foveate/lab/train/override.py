@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from foveate.attention import MECHANISMS
 from foveate.errors import DataError, UnknownName
+from foveate.lab.train.field_types import describe, example, field_types, item_types, members, variants
+from foveate.lab.train.recipe import Recipe, decode, encode
 from foveate.registry import lookup
-from foveate.train.field_types import describe, example, field_types, item_types, members, variants
-from foveate.train.recipe import Recipe, decode, encode
 
 FIXED = ("name", "task", "about")
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -42,7 +42,7 @@ def override(recipe: Recipe, changes: Iterable[str]) -> Recipe:
 
     Raises UnknownName with the nearest name for an unknown field, ValueError for a value of the wrong type.
 
-    >>> from foveate.train import Adam, Training
+    >>> from foveate.lab.train import Adam, Training
     >>> recipe = Recipe("example", "none", Adam(1e-3), Training(Adam(1e-3)))
     >>> override(recipe, ["epochs=3", "training.optimiser.lr=0.1"]).training.optimiser.lr
     0.1
@@ -61,7 +61,7 @@ def override(recipe: Recipe, changes: Iterable[str]) -> Recipe:
 def recipe_fields(recipe: Recipe) -> list[Field]:
     """Every field that `override` can change, in order.
 
-    >>> from foveate.train import Adam, Training
+    >>> from foveate.lab.train import Adam, Training
     >>> [field.path for field in recipe_fields(Recipe("example", "none", Adam(1e-3), Training(Adam(1e-3))))][:3]
     ['settings.lr', 'settings.betas', 'settings.eps']
     """

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from foveate.tasks import AnyTask, Examples
-from foveate.train.batches import evaluation_batches, move, read_batches
-from foveate.train.processes import broadcast_buffers, gather_states, make_accelerator
+from foveate.lab.tasks import AnyTask, Examples
+from foveate.lab.train.batches import evaluation_batches, move, read_batches
+from foveate.lab.train.processes import broadcast_buffers, gather_states, make_accelerator
 
 
 def predict(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from foveate.errors import FoveateError
-from foveate.tasks import AnyTask, Loss
+from foveate.lab.tasks import AnyTask, Loss
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -10,17 +10,18 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from foveate.errors import DataError, FoveateError, UnknownName
-from foveate.io import DataRoot, read_checked_json, read_json
+from foveate.io import read_checked_json, read_json
+from foveate.lab.data.samples import DataRoot
+from foveate.lab.tasks import TASKS, AnyTask
+from foveate.lab.train.config import Training
+from foveate.lab.train.field_types import describe, field_types, item_types, members, variants
+from foveate.lab.train.records import CONFIG, SOURCE, VOCABULARY, History, check_same
+from foveate.lab.train.weights import ADVICE, WEIGHTS
 from foveate.registry import lookup
-from foveate.tasks import TASKS, AnyTask
-from foveate.train.config import Training
-from foveate.train.field_types import describe, field_types, item_types, members, variants
-from foveate.train.records import CONFIG, SOURCE, VOCABULARY, History, check_same
-from foveate.train.weights import ADVICE, WEIGHTS
 
 if TYPE_CHECKING:
-    from foveate.train.loop import OnEvaluation
-    from foveate.train.records import History
+    from foveate.lab.train.loop import OnEvaluation
+    from foveate.lab.train.records import History
 
 # 1: flat settings with the field names of version 0.1; 2: groups of settings.
 FORMAT = 2
@@ -32,7 +33,7 @@ T = TypeVar("T")
 class Recipe:
     """A complete training; running it twice gives the same weights.
 
-    A recipe is returned by a function without arguments in `foveate/recipes`. The docstring of the function states the
+    A recipe is returned by a function without arguments in `foveate/lab/recipes`. Its docstring states the
     expected score, the time and the command; its row in `RECIPES` is named `<task>-<model>-<dataset>`::
 
         def vqa_mcan_scenes() -> Recipe:
@@ -149,7 +150,7 @@ def read_run(run: str | Path, changes: Iterable[str] = ()) -> tuple[Recipe, AnyT
     with file_errors(directory):
         recipe = from_config(read_json("load", directory / CONFIG, SOURCE), str(directory / CONFIG))
     if changes:
-        from foveate.train.override import override
+        from foveate.lab.train.override import override
 
         recipe = override(recipe, changes)
     with file_errors(directory):
@@ -170,7 +171,7 @@ def train_recipe(
     If the recipe starts from a run, the vocabulary is that of the run, since its weights belong to these tokens and
     answers, followed by what is new in the data.
     """
-    from foveate.train.loop import fit  # loading a run needs no training loop
+    from foveate.lab.train.loop import fit  # loading a run needs no training loop
 
     kind = lookup("task", recipe.task, TASKS)
     start = None if recipe.start is None else run_directory(recipe.start)
@@ -257,7 +258,7 @@ def rename_fields(old: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[st
 def encode(value: Any) -> Any:
     """A dataclass as JSON; if an annotation allows several dataclasses, its name is stored under "kind".
 
-    >>> from foveate.train import Adam, Training
+    >>> from foveate.lab.train import Adam, Training
     >>> encode(Training(Adam(1e-3)))["optimiser"]
     {'lr': 0.001, 'betas': [0.9, 0.999], 'eps': 1e-08, 'weight_decay': 0.0, 'kind': 'adam'}
     """

@@ -115,7 +115,7 @@ class History:
 
 
 class LogTracker(Protocol):
-    """What receives the numbers of a log, see `foveate.train.tracking`."""
+    """What receives the numbers of a log, see `foveate.lab.train.tracking`."""
 
     def log(self, event: str, numbers: Mapping[str, Any], step: int) -> None: ...
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from foveate.encoders.image_encoder import Preprocess
 from foveate.errors import DataError
-from foveate.tasks.images import Conv, Extracted, Images
-from foveate.train.recipe import Recipe, read_run, read_vocabulary, run_directory
+from foveate.lab.encoders.image_encoder import Preprocess
+from foveate.lab.tasks.images import Conv, Extracted, Images
+from foveate.lab.train.recipe import Recipe, read_run, read_vocabulary, run_directory
 
 # What describes the data, and stays that of the recipe.
 DATA_FIELDS = ("dataset", "train_split", "limit", "split_seed", "min_count")

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foveate.errors import DataError
-from foveate.io import DataRoot
+from foveate.lab.data.samples import DataRoot
+from foveate.lab.train.loop import Diverged
+from foveate.lab.train.override import override
+from foveate.lab.train.recipe import Recipe, train_recipe
+from foveate.lab.train.records import Evaluation
 from foveate.registry import optional
-from foveate.train.loop import Diverged
-from foveate.train.override import override
-from foveate.train.recipe import Recipe, train_recipe
-from foveate.train.records import Evaluation
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

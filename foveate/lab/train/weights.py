@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from foveate.errors import DataError
 from foveate.io import atomic_write
+from foveate.lab.tensor_files import save_file
 
 CHECKPOINT, WEIGHTS = "checkpoint.safetensors", "model.safetensors"
 # 1: checksum over names and values; 2: over names, types, shapes and values.

@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from foveate.apps.cli import COMMANDS, main
+from foveate.apps.cli.list import TABLES
+from foveate.apps.cli.terminal import print_table
 from foveate.attention import MECHANISMS
-from foveate.cli import COMMANDS, main
-from foveate.cli.list import TABLES
-from foveate.cli.terminal import print_table
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.train.weights import CHECKPOINT, WEIGHTS, load_tensors
-from tests.train.toy import Toy, toy_net_points
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.train.weights import CHECKPOINT, WEIGHTS, load_tensors
+from tests.lab.train.toy import Toy, toy_net_points
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 TRAIN = ["train", "toy-net-points", "epochs=1", "--quiet"]
 
 
@@ -48,7 +48,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_help_and_misspelt_commands_do_not_wait_for_torch() -> None:
     code = (
-        "import sys; from foveate.cli import main;"
+        "import sys; from foveate.apps.cli import main;"
         "codes = main(['--help']), main(['trian']);"
         "assert codes == (0, 2), codes; assert not {'torch', 'tyro', 'rich', 'accelerate'} & set(sys.modules)"
     )
@@ -240,7 +240,7 @@ def test_list_without_a_name_shows_all(capsys: pytest.CaptureFixture[str]) -> No
 @contextmanager
 def program(*arguments: str, runner: tuple[str, ...] = (sys.executable, "-m")) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [*runner, "tests.train.toy", *arguments]
+    command = [*runner, "tests.lab.train.toy", *arguments]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         try:

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from foveate.cli import demo as module
-from foveate.cli.demo import demo
-from foveate.cli.main import main
-from foveate.tasks import TASKS
-from foveate.train import train_recipe
-from foveate.train.recipe import read_vocabulary, run_directory
-from foveate.train.records import CONFIG, LOG, History, read_log
-from tests.train.old_configs import older
+from foveate.apps.cli import demo as module
+from foveate.apps.cli.demo import demo
+from foveate.apps.cli.main import main
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import train_recipe
+from foveate.lab.train.recipe import read_vocabulary, run_directory
+from foveate.lab.train.records import CONFIG, LOG, History, read_log
+from tests.lab.train.old_configs import older
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import foveate as fv
-from foveate.cli import main
-from foveate.data.vocabulary import EOS
+from foveate.apps.cli import main
+from foveate.lab.data.vocabulary import EOS
 
 needs_onnx = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("onnxscript") is None,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from foveate.cli.main import main
+from foveate.apps.cli.main import main
 
 SMALL = ["limit=8", "batch_size=4", "warmup=0", "images.size=32", "hidden=8", "heads=2", "layers=1", "--quiet"]
 

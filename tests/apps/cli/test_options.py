@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import foveate
+from foveate.apps.cli.as_json import as_json
+from foveate.apps.cli.completion import words
+from foveate.apps.cli.doctor import packages_of_extras
+from foveate.apps.cli.main import COMMANDS, FLAGS, main
 from foveate.attention import Attended
-from foveate.cli.as_json import as_json
-from foveate.cli.completion import words
-from foveate.cli.doctor import packages_of_extras
-from foveate.cli.main import COMMANDS, FLAGS, main
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_options_of_many_words_may_be_empty(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_pipe_that_is_closed_ends_the_command_quietly() -> None:
-    program = "import sys; from foveate.cli import main; sys.exit(main(['completion', 'bash']))"
+    program = "import sys; from foveate.apps.cli import main; sys.exit(main(['completion', 'bash']))"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

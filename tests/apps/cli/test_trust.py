@@ -10,13 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
-from foveate.cli.main import main
-from foveate.data.feature_store import FeatureRecord, StoreDescription
-from foveate.data.store_writer import import_features
-from foveate.search import Index, IndexDescription
-from foveate.studio import RunCatalogue
-from foveate.train.records import CONFIG
-from tests.search.test_exact_index import flip
+from foveate.apps.cli.main import main
+from foveate.apps.studio import RunCatalogue
+from foveate.lab.data.feature_store import FeatureRecord, StoreDescription
+from foveate.lab.data.store_writer import import_features
+from foveate.lab.search import Index, IndexDescription
+from foveate.lab.train.records import CONFIG
+from tests.lab.search.test_exact_index import flip
 
 SMALL = ["hidden=8", "heads=2", "layers=1", "word_dim=8", "min_count=1", "steps=1", "batch_size=2"]
 PIXELS = ["vqa-mcan-scenes", "dataset=folder", "guidance=0", *SMALL, "images.size=32"]
@@ -119,7 +119,7 @@ def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     index.add(["one", "two"], torch.randn(2, 4))
     manifest = tmp_path / "index" / "index.json"
     manifest.write_text(manifest.read_text().replace('"run": "run"', '"run": "new"'))
-    monkeypatch.setattr("foveate.hub.load_embedder", lambda *_: (Embedder(), "new", "w"))
+    monkeypatch.setattr("foveate.lab.hub.load_embedder", lambda *_: (Embedder(), "new", "w"))
     return tmp_path / "index"
 
 
@@ -133,7 +133,7 @@ def test_search_and_index_read_a_changed_manifest_only_with_the_option(moved, tm
 
 def test_the_studio_passes_the_option_on(monkeypatch):
     served = []
-    monkeypatch.setattr("foveate.studio.app.serve", lambda *_, verify, **__: served.append(verify))
+    monkeypatch.setattr("foveate.apps.studio.app.serve", lambda *_, verify, **__: served.append(verify))
     assert main(["studio"]) == 0
     assert main(["studio", "--no-verify"]) == 0
     assert served == [True, False]

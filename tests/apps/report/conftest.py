@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from foveate.train.recipe import run_directory
-from foveate.train.records import CONFIG, LOG, METRICS
+from foveate.lab.train.recipe import run_directory
+from foveate.lab.train.records import CONFIG, LOG, METRICS
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foveate.cli.main import main
+from foveate.apps.cli.main import main
+from foveate.apps.report import ReportRun, RunComparison, compare_runs, write_report
+from foveate.apps.report.tables import html_comparisons
 from foveate.errors import DataError
+from foveate.lab.tasks.vqa import VQA
+from foveate.lab.train.records import EXAMPLES, read_examples, write_examples
 from foveate.metrics.differences import PairedDifference
 from foveate.metrics.statistics import Interval
-from foveate.report import ReportRun, RunComparison, compare_runs, write_report
-from foveate.report.tables import html_comparisons
-from foveate.tasks.vqa import VQA
-from foveate.train.records import EXAMPLES, read_examples, write_examples
 
 
 def keep(directory: Path, accuracy: np.ndarray, js: np.ndarray) -> Path:

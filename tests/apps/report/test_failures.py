@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from foveate import hub
-from foveate.report import ReportRun, write_report
-from foveate.report.failures import choose_failures, failure_rule
-from foveate.tasks import TASKS
-from foveate.train.records import EXAMPLES, write_examples
+from foveate.apps.report import ReportRun, write_report
+from foveate.apps.report.failures import choose_failures, failure_rule
+from foveate.lab import hub
+from foveate.lab.tasks import TASKS
+from foveate.lab.train.records import EXAMPLES, write_examples
 from tests.untrained import make_untrained
 
 RIGHT, WRONG = {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0, "e": 0.0}, {"a": 1.0, "b": 0.0, "c": 0.0, "d": 0.0, "e": 0.0}

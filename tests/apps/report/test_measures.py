@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from foveate.report.measures import STEP_TIME, measure_of, split_baselines
-from foveate.tasks import TASKS
-from foveate.train.recipe import run_directory
-from foveate.train.records import History
+from foveate.apps.report.measures import STEP_TIME, measure_of, split_baselines
+from foveate.lab.tasks import TASKS
+from foveate.lab.train.recipe import run_directory
+from foveate.lab.train.records import History
 
 VQA = TASKS["vqa"].presentation
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from foveate.apps.report import ReportRun, write_report
+from foveate.apps.report.curves import curve_lines, draw_curves
+from foveate.apps.report.sheet import html_legend
 from foveate.errors import DataError
-from foveate.report import ReportRun, write_report
-from foveate.report.curves import curve_lines, draw_curves
-from foveate.report.sheet import html_legend
-from foveate.tasks.vqa import VQA
+from foveate.lab.tasks.vqa import VQA
 
 
 class Reader(HTMLParser):

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
+from foveate.apps.studio import app
 from foveate.errors import DataError
-from foveate.studio import app
 
 
 def test_the_first_free_port_is_taken(monkeypatch):
@@ -70,7 +70,7 @@ def test_gradio_gets_a_directory_of_its_own_that_is_removed(monkeypatch):
 HEAP = """
 import ctypes, sys
 if sys.argv[1] == "limited":
-    from foveate.studio.app import limit_heap
+    from foveate.apps.studio.app import limit_heap
     limit_heap()
 
 def held():

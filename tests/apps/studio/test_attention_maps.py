@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import foveate as fv
+from foveate.apps.studio.attention_maps import KNOBS, attend, scores_of, with_softmax
 from foveate.attention import MECHANISMS, Attended
-from foveate.data.scenes import make_scenes
 from foveate.errors import UnknownName
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.train.recipe import run_directory
+from foveate.lab.train.records import CONFIG
 from foveate.ops import cell_centres
-from foveate.studio.attention_maps import KNOBS, attend, scores_of, with_softmax
-from foveate.train.recipe import run_directory
-from foveate.train.records import CONFIG
 
 GRID = (7, 7)
 _AWAY = torch.cdist(cell_centres(*GRID), torch.tensor([[0.25, 0.3], [0.75, 0.7]]))

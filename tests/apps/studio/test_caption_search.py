@@ -13,14 +13,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foveate import hub
+from foveate.apps.studio import RunCatalogue, own_images, picker
+from foveate.apps.studio import caption_page as caption
+from foveate.apps.studio import search_page as search
+from foveate.apps.studio.code import search_code
+from foveate.apps.studio.own_images import read_images
 from foveate.errors import DataError, UnknownName
-from foveate.search import build_index
-from foveate.studio import RunCatalogue, own_images, picker
-from foveate.studio import caption_page as caption
-from foveate.studio import search_page as search
-from foveate.studio.code import search_code
-from foveate.studio.own_images import read_images
+from foveate.lab import hub
+from foveate.lab.search import build_index
 
 
 @pytest.fixture

@@ -6,8 +6,16 @@ import asyncio
 
 import pytest
 
-from foveate.studio import gate
-from foveate.studio.gate import BodyLimit, ErrorSentences, OpenPaths, OwnOrigin, SecurityHeaders, guard, known_hosts
+from foveate.apps.studio import gate
+from foveate.apps.studio.gate import (
+    BodyLimit,
+    ErrorSentences,
+    OpenPaths,
+    OwnOrigin,
+    SecurityHeaders,
+    guard,
+    known_hosts,
+)
 
 HOST = b"127.0.0.1:7860"
 PATH = "/gradio_api/queue/join"

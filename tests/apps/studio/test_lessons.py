@@ -11,11 +11,11 @@ import sys
 import pytest
 import torch
 
+from foveate.apps.studio import explain_page as explain
+from foveate.apps.studio.lessons import LESSONS, find_patches, fit_steps
+from foveate.apps.studio.presets import preset, preset_scores
+from foveate.apps.studio.share import read_link
 from foveate.ops import entmax
-from foveate.studio import explain_page as explain
-from foveate.studio.lessons import LESSONS, find_patches, fit_steps
-from foveate.studio.presets import preset, preset_scores
-from foveate.studio.share import read_link
 
 STARS = preset_scores(explain.FIRST)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from foveate.apps.studio import limits
+from foveate.apps.studio.limits import MAX_QUESTION, MAX_SIDE, read_question, read_upload
 from foveate.errors import DataError
-from foveate.studio import limits
-from foveate.studio.limits import MAX_QUESTION, MAX_SIDE, read_question, read_upload
 
 
 def address(image: Image.Image, kind: str = "PNG", **options) -> str:

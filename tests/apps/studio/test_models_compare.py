@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from foveate.apps.studio import RunCatalogue, picker
+from foveate.apps.studio import compare_page as compare
+from foveate.apps.studio import models_page as models
 from foveate.errors import DataError, FoveateError
-from foveate.studio import RunCatalogue, picker
-from foveate.studio import compare_page as compare
-from foveate.studio import models_page as models
 
 
 @pytest.fixture(scope="module")

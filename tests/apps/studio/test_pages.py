@@ -16,20 +16,20 @@ import numpy as np
 import pytest
 import torch
 
+from foveate.apps.cli.main import main
+from foveate.apps.studio import PAGES, RunCatalogue, picker, results, widgets
+from foveate.apps.studio import ask_page as ask
+from foveate.apps.studio import caption_page as caption
+from foveate.apps.studio import play_page as play
+from foveate.apps.studio import search_page as search
+from foveate.apps.studio.attention_maps import KNOBS
+from foveate.apps.studio.cards import MapChoice, cards_html, documentation
+from foveate.apps.studio.presets import PRESETS, SIDE, preset
+from foveate.apps.studio.share import read_choice, read_link
 from foveate.attention import MECHANISMS
-from foveate.cli.main import main
 from foveate.errors import DataError, UnknownName
-from foveate.recipes import RECIPES
-from foveate.studio import PAGES, RunCatalogue, picker, results, widgets
-from foveate.studio import ask_page as ask
-from foveate.studio import caption_page as caption
-from foveate.studio import play_page as play
-from foveate.studio import search_page as search
-from foveate.studio.attention_maps import KNOBS
-from foveate.studio.cards import MapChoice, cards_html, documentation
-from foveate.studio.presets import PRESETS, SIDE, preset
-from foveate.studio.share import read_choice, read_link
-from foveate.train.recipe import run_directory
+from foveate.lab.recipes import RECIPES
+from foveate.lab.train.recipe import run_directory
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ class Written:
 
 @pytest.mark.parametrize(("page", "task"), [(caption, "captioning"), (search, "matching")])
 def test_a_page_without_a_run_says_how_to_get_one(page, task, catalogue, monkeypatch):
-    monkeypatch.setattr("foveate.studio.catalogue.EMBEDDED", catalogue.directory)
+    monkeypatch.setattr("foveate.apps.studio.catalogue.EMBEDDED", catalogue.directory)
     written = Written()
     page.build(written, catalogue)
     assert len(written.html) == 1
@@ -245,7 +245,7 @@ def test_a_page_without_a_run_says_how_to_get_one(page, task, catalogue, monkeyp
 def test_the_shelf_loads_once_and_forgets_the_oldest(catalogue, tmp_path, monkeypatch):
     for name in "abc":
         shutil.copytree(run_directory("scenes-vqa"), tmp_path / name)
-    monkeypatch.setattr("foveate.studio.catalogue.CACHE_SIZE", 1)
+    monkeypatch.setattr("foveate.apps.studio.catalogue.CACHE_SIZE", 1)
     first = catalogue.predictor("a")
     assert catalogue.predictor("a") is first
     catalogue.predictor("b")
@@ -255,7 +255,7 @@ def test_the_shelf_loads_once_and_forgets_the_oldest(catalogue, tmp_path, monkey
 
 BUILD = """
 import json, pathlib, sys
-from foveate.studio.app import make_studio
+from foveate.apps.studio.app import make_studio
 studio = make_studio(pathlib.Path(sys.argv[1]))
 config = studio.get_config_file()
 ids = [part["props"].get("elem_id") or "" for part in config["components"] if part["type"] == "column"]

@@ -12,12 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
+from foveate.apps.studio.attention_maps import attend
+from foveate.apps.studio.panels import draw_ellipses, draw_panels
 from foveate.attention import MECHANISMS, Attended
 from foveate.ops import Gaussian
 from foveate.ops.mixture import Mixture
 from foveate.plot.heat import select_example
-from foveate.studio.attention_maps import attend
-from foveate.studio.panels import draw_ellipses, draw_panels
 
 SCORES = torch.zeros(16)
 SCORES[5] = 3.0

@@ -2,7 +2,7 @@
 
 A longer run than the suite's, for every kind or for those named:
 
-    python -m tests.data.fuzz [--count 20000] [--seed 0] [KIND ...]
+    python -m tests.lab.data.fuzz [--count 20000] [--seed 0] [KIND ...]
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import numpy as np
 import torch
 from PIL import Image
 
-from foveate.data.coco import read_coco, read_coco_karpathy
-from foveate.data.entities import link_phrases
-from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
-from foveate.data.flickr import read_flickr
-from foveate.data.image_files import decode_image, image_size
-from foveate.data.jsonl import read_folder
-from foveate.data.precomp import read_bottom_up, read_grid_feats, read_scan
-from foveate.data.samples import Caption, Dataset, ImageRecord
-from foveate.data.scenes.make import store_images
-from foveate.data.scenes.scene import Key
-from foveate.data.store_writer import write_store
-from foveate.data.vocabulary import SPECIAL, AnswerVocabulary, Vocabulary, tokenize
-from foveate.data.vqa_files import read_vqa
-from foveate.encoders.image_encoder import Preprocess
-from foveate.encoders.word_vectors import word_vectors
 from foveate.errors import DataError
-from tests.data.mutations import mutate_block, mutate_bytes, mutate_cells, mutate_json, mutate_lines, mutate_xml
+from foveate.io import decode_image, image_size
+from foveate.lab.data.coco import read_coco, read_coco_karpathy
+from foveate.lab.data.entities import link_phrases
+from foveate.lab.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
+from foveate.lab.data.flickr import read_flickr
+from foveate.lab.data.jsonl import read_folder
+from foveate.lab.data.precomp import read_bottom_up, read_grid_feats, read_scan
+from foveate.lab.data.samples import Caption, Dataset, ImageRecord
+from foveate.lab.data.scenes.make import store_images
+from foveate.lab.data.scenes.scene import Key
+from foveate.lab.data.store_writer import write_store
+from foveate.lab.data.vocabulary import SPECIAL, AnswerVocabulary, Vocabulary, tokenize
+from foveate.lab.data.vqa_files import read_vqa
+from foveate.lab.encoders.image_encoder import Preprocess
+from foveate.lab.encoders.word_vectors import word_vectors
+from tests.lab.data.mutations import mutate_block, mutate_bytes, mutate_cells, mutate_json, mutate_lines, mutate_xml
 
 LARGEST = 1 << 26  # no result of a file of a few kilobytes may hold more bytes
 
@@ -267,7 +267,7 @@ def _scenes_images(root: Path) -> Path:
 
 
 def _read_scenes(path: Path) -> None:
-    from foveate.data.scenes import make
+    from foveate.lab.data.scenes import make
 
     make._open.cache_clear()
     store_images(path.parent, "val", [Key(0, 1, n) for n in range(2)])

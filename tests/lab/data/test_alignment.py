@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foveate.data.alignment import align, pair_sentences
-from foveate.data.vocabulary import tokenize
+from foveate.lab.data.alignment import align, pair_sentences
+from foveate.lab.data.vocabulary import tokenize
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foveate.data.answers import (
+from foveate.errors import DataError
+from foveate.lab.data.answers import (
     CONTRACTED,
     CONTRACTIONS,
     PUNCTUATION,
@@ -17,9 +18,8 @@ from foveate.data.answers import (
     normalise_answers,
     normalise_pair,
 )
-from foveate.data.samples import Question
-from foveate.data.vocabulary import AnswerVocabulary
-from foveate.errors import DataError
+from foveate.lab.data.samples import Question
+from foveate.lab.data.vocabulary import AnswerVocabulary
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import tracemalloc
 import pytest
 from PIL import Image
 
-from foveate.data.coco import read_coco, read_coco_karpathy
-from foveate.data.samples import Box
 from foveate.errors import DataError, UnknownName
+from foveate.lab.data.coco import read_coco, read_coco_karpathy
+from foveate.ops.boxes import Box
 
 CAPTIONS, INSTANCES = "captions_val2014.json", "instances_val2014.json"
 

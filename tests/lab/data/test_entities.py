@@ -2,10 +2,11 @@
 
 import pytest
 
-from foveate.data.entities import EntityPhrase, link_phrases, parse_sentence, read_boxes, read_sentences
-from foveate.data.samples import Box, Caption, Dataset, ImageRecord
-from foveate.data.vocabulary import tokenize
 from foveate.errors import DataError
+from foveate.lab.data.entities import EntityPhrase, link_phrases, parse_sentence, read_boxes, read_sentences
+from foveate.lab.data.samples import Caption, Dataset, ImageRecord
+from foveate.lab.data.vocabulary import tokenize
+from foveate.ops.boxes import Box
 
 XML = """<annotation>
 	<filename>1000092795.jpg</filename>

@@ -16,12 +16,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from foveate import io
-from foveate.data import store_writer
-from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
-from foveate.data.samples import ImageRecord
-from foveate.data.store_writer import Workspace, digest, import_features, merge_stores, write_store
 from foveate.errors import DataError, ShapeError
-from foveate.features import ImageFeatures
+from foveate.lab.data import store_writer
+from foveate.lab.data.feature_store import FeatureRecord, FeatureStore, StoreDescription, stack_features
+from foveate.lab.data.samples import ImageRecord
+from foveate.lab.data.store_writer import Workspace, digest, import_features, merge_stores, write_store
+from foveate.lab.features import ImageFeatures
 
 DIM = 6
 ABOUT = StoreDescription("test", weights="w", preprocess="p", source="s")

@@ -5,8 +5,8 @@ import json
 import pytest
 from PIL import Image
 
-from foveate.data.flickr import read_flickr
 from foveate.errors import DataError, UnknownName
+from foveate.lab.data.flickr import read_flickr
 
 NAMES = ("1000268201_693b08cb0e.jpg", "1001773457_577c3a7d70.jpg", "1002674143_1b742ab4b8.jpg")
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.cli import main
-from foveate.data import DATASETS, read_folder
-from foveate.data.folder_check import check_folder
-from foveate.data.image_files import decode_image
-from foveate.data.jsonl import divide
+from foveate.apps.cli import main
 from foveate.errors import DataError
+from foveate.io import decode_image
+from foveate.lab.data import DATASETS, read_folder
+from foveate.lab.data.folder_check import check_folder
+from foveate.lab.data.jsonl import divide
 
 
 def make_images(root: Path, count: int, *, inside: str = "images") -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.data.fuzz import CASES, fuzz
+from tests.lab.data.fuzz import CASES, fuzz
 from tests.mutations import rounds
 
 COUNT = rounds(200)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.data.hat import attach_human_maps, index_maps, read_hat
 from foveate.errors import DataError, UnknownName
+from foveate.lab.data.hat import attach_human_maps, index_maps, read_hat
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import json
 import pytest
 from PIL import Image
 
-from foveate.data import DATASETS
-from foveate.data.jsonl import read_folder
-from foveate.data.samples import Box
 from foveate.errors import DataError
-from foveate.io import DataDirectory
+from foveate.lab.data import DATASETS
+from foveate.lab.data.jsonl import read_folder
+from foveate.lab.data.samples import DataDirectory
+from foveate.ops.boxes import Box
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from foveate.data.feature_store import FeatureStore, StoreDescription
-from foveate.data.precomp import open_scan, read_bottom_up, read_grid_feats, read_scan
-from foveate.data.store_writer import import_features
 from foveate.errors import DataError
+from foveate.lab.data.feature_store import FeatureStore, StoreDescription
+from foveate.lab.data.precomp import open_scan, read_bottom_up, read_grid_feats, read_scan
+from foveate.lab.data.store_writer import import_features
 
 RNG = np.random.default_rng(0)
 

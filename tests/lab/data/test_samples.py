@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.data.samples import Box, Caption, Dataset, ImageRecord, Object, Phrase, Question
 from foveate.errors import DataError
+from foveate.lab.data.samples import Caption, Dataset, ImageRecord, Object, Phrase, Question
+from foveate.ops.boxes import Box
 
 
 def blank() -> np.ndarray:

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.cli.scenes import contact_sheet, summary
-from foveate.cli.scenes import scenes as command
-from foveate.data.answers import normalise_answer
-from foveate.data.samples import Dataset
-from foveate.data.scenes import SIZES, SPLITS, make_scenes, scenes, scenes_large
-from foveate.data.scenes import make as building
-from foveate.data.scenes.captions import Mention, compose
-from foveate.data.scenes.language import SYNONYMS, annotator_answers, noun_phrase, spellings
-from foveate.data.scenes.scene import VALUES, Key, RandomStream, make_scene
+from foveate.apps.cli.scenes import contact_sheet, summary
+from foveate.apps.cli.scenes import scenes as command
 from foveate.errors import DataError, UnknownName
+from foveate.lab.data.answers import normalise_answer
+from foveate.lab.data.samples import Dataset
+from foveate.lab.data.scenes import SIZES, SPLITS, make_scenes, scenes, scenes_large
+from foveate.lab.data.scenes import make as building
+from foveate.lab.data.scenes.captions import Mention, compose
+from foveate.lab.data.scenes.language import SYNONYMS, annotator_answers, noun_phrase, spellings
+from foveate.lab.data.scenes.scene import VALUES, Key, RandomStream, make_scene
 
 FINGERPRINTS = {"train": "500c891e77093461", "val": "5e7fd7f091fdad41", "test": "bf196aedcb177807"}
 PIXELS = {"train": "fd36a5f3df5c545e", "val": "c5a9aaa5f86a7cea", "test": "cba5bdb9dcf7d2c2"}

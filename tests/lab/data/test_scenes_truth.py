@@ -12,8 +12,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from foveate.data.samples import Caption, Dataset, Object, Question
-from foveate.data.scenes import make_scenes
+from foveate.lab.data.samples import Caption, Dataset, Object, Question
+from foveate.lab.data.scenes import make_scenes
 
 LEXICON = {
     "size": {"small": "small little tiny", "large": "large big huge"},

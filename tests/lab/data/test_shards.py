@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.data import DATASETS
-from foveate.data.caption_table import CaptionTable
-from foveate.data.image_sources import stored_images
-from foveate.data.shards import read_shards
-from foveate.data.tokenizers import TOKENIZERS
 from foveate.errors import DataError
+from foveate.lab.data import DATASETS
+from foveate.lab.data.caption_table import CaptionTable
+from foveate.lab.data.image_sources import stored_images
+from foveate.lab.data.shards import read_shards
+from foveate.lab.data.tokenizers import TOKENIZERS
 
 COLOURS = ("red", "green", "blue", "white", "black", "gray", "yellow", "cyan")
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from foveate.data.entities import link_phrases, read_boxes
-from foveate.data.flickr import read_flickr
-from foveate.data.image_files import decode_image, image_size
-from foveate.data.vqa_files import read_vqa
+from foveate.io import decode_image, image_size
+from foveate.lab.data.entities import link_phrases, read_boxes
+from foveate.lab.data.flickr import read_flickr
+from foveate.lab.data.vqa_files import read_vqa
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 FLICKR, VQA = SHARED / "flickr8k", SHARED / "vqa-coco"
 pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason=f"no real data in {SHARED}")
 

@@ -14,11 +14,11 @@ import h5py
 import numpy as np
 import pytest
 
-from foveate.data import hdf5_layout, store_file
-from foveate.data.feature_store import FeatureRecord, FeatureStore, StoreDescription
-from foveate.data.store_writer import write_store
 from foveate.errors import DataError
-from tests.data.mutations import mutate_bytes
+from foveate.lab.data import hdf5_layout, store_file
+from foveate.lab.data.feature_store import FeatureRecord, FeatureStore, StoreDescription
+from foveate.lab.data.store_writer import write_store
+from tests.lab.data.mutations import mutate_bytes
 
 DIM, ROWS, IMAGES = 64, 24, 4
 SECRET = bytes(range(256)) * 12

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from foveate.data import DATASETS
-from foveate.data.samples import Caption, Phrase
-from foveate.data.tokenizers import openvqa_tokens, retokenize, treebank_tokens
 from foveate.errors import UnknownName
-from foveate.tasks.matching import Matching, MatchingSettings
-from foveate.tasks.vqa.settings import VQASettings
+from foveate.lab.data import DATASETS
+from foveate.lab.data.samples import Caption, Phrase
+from foveate.lab.data.tokenizers import openvqa_tokens, retokenize, treebank_tokens
+from foveate.lab.tasks.matching import Matching, MatchingSettings
+from foveate.lab.tasks.vqa.settings import VQASettings
 
 SENTENCES = {
     'A "no parking" sign.': ("a", "``", "no", "parking", "''", "sign", "."),

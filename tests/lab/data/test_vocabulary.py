@@ -2,8 +2,8 @@
 
 import pytest
 
-from foveate.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNKNOWN, Vocabulary, tokenize
 from foveate.errors import DataError
+from foveate.lab.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNKNOWN, Vocabulary, tokenize
 
 SENTENCES = [["a", "dog", "runs"], ["a", "cat"], ["a", "dog"]]
 

@@ -6,8 +6,8 @@ import pickle
 import pytest
 from PIL import Image
 
-from foveate.data.vqa_files import read_vqa
 from foveate.errors import DataError, UnknownName
+from foveate.lab.data.vqa_files import read_vqa
 
 IMAGES = (262148, 393225)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from foveate.encoders import HFVision, encoder_of, pretrained_encoder
-from foveate.encoders.hf_vision import _own_size, _token_grid
-from foveate.encoders.pretrained import describe_encoder
 from foveate.errors import DataError, MissingExtra, ShapeError
+from foveate.lab.encoders import HFVision, encoder_of, pretrained_encoder
+from foveate.lab.encoders.hf_vision import _own_size, _token_grid
+from foveate.lab.encoders.pretrained import describe_encoder
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 VISION = {**SMALL, "image_size": 32, "patch_size": 8}

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from foveate.data.feature_store import StoreDescription
-from foveate.encoders import (
+from foveate.errors import DataError, MissingExtra, ShapeError, UnknownName
+from foveate.lab.data.feature_store import StoreDescription
+from foveate.lab.encoders import (
     ENCODERS,
     ConvEncoder,
     EfficientNetLite,
@@ -20,10 +21,9 @@ from foveate.encoders import (
     encoder_of,
     pretrained_encoder,
 )
-from foveate.encoders.image_encoder import grid_features, weights_digest
-from foveate.encoders.pretrained import describe_encoder
-from foveate.errors import DataError, MissingExtra, ShapeError, UnknownName
-from foveate.features import ImageFeatures
+from foveate.lab.encoders.image_encoder import grid_features, weights_digest
+from foveate.lab.encoders.pretrained import describe_encoder
+from foveate.lab.features import ImageFeatures
 
 
 def images(count: int = 2, height: int = 60, width: int = 80) -> list[np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foveate.encoders import ConvEncoder, JoinedEncoder, pretrained_encoder
+from foveate.lab.encoders import ConvEncoder, JoinedEncoder, pretrained_encoder
 
 
 def test_features_stand_side_by_side() -> None:

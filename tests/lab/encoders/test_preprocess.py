@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from foveate.encoders.image_encoder import Preprocess
 from foveate.errors import DataError, ShapeError
+from foveate.lab.encoders.image_encoder import Preprocess
 
 HALF = (0.5, 0.5, 0.5)
 

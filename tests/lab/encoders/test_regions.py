@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from foveate.data.feature_store import stack_features
-from foveate.data.samples import ImageRecord
-from foveate.encoders import ImageEncoder, RegionEncoder, extract_features
-from foveate.encoders.regions import COUNT, Detector, Proposer, SelectiveSearch
-from foveate.features import ImageFeatures
+from foveate.lab.data.feature_store import stack_features
+from foveate.lab.data.samples import ImageRecord
+from foveate.lab.encoders import ImageEncoder, RegionEncoder, extract_features
+from foveate.lab.encoders.regions import COUNT, Detector, Proposer, SelectiveSearch
+from foveate.lab.features import ImageFeatures
 from foveate.ops.boxes import box_area, box_iou, pool_boxes
-from tests.test_extract import TinyEncoder
+from tests.lab.test_extract import TinyEncoder
 
 
 class Halves(Proposer):

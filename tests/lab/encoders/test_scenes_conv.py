@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from foveate.data.scenes import make_scenes
-from foveate.encoders import ConvEncoder
-from foveate.encoders.conv import SCENES_CHANNELS as CHANNELS
-from foveate.encoders.conv import load_scenes_weights
-from foveate.encoders.scenes_conv import _labels, pretrain
 from foveate.errors import DataError
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.encoders import ConvEncoder
+from foveate.lab.encoders.conv import SCENES_CHANNELS as CHANNELS
+from foveate.lab.encoders.conv import load_scenes_weights
+from foveate.lab.encoders.scenes_conv import _labels, pretrain
 
 
 def test_labels_name_the_thing_of_each_cell() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from foveate.encoders import SentenceEncoder
-from foveate.encoders.sentences import PACKAGE, _by_word
 from foveate.errors import MissingExtra
+from foveate.lab.encoders import SentenceEncoder
+from foveate.lab.encoders.sentences import PACKAGE, _by_word
 
 
 def test_pieces_of_a_word_are_averaged() -> None:
@@ -20,7 +20,7 @@ def test_pieces_of_a_word_are_averaged() -> None:
 
 
 def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.encoders.sentences.find_spec", lambda name: None)
+    monkeypatch.setattr("foveate.lab.encoders.sentences.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r'pip install "foveate\[sentences\]"'):
         SentenceEncoder()
 
@@ -45,9 +45,9 @@ def test_states_do_not_depend_on_the_batch_and_are_kept(tmp_path: Path, monkeypa
 
 def test_a_long_sentence_that_does_not_fit_leaves_room_for_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "foveate.encoders.sentences.find_spec", lambda name: importlib.machinery.ModuleSpec(name, None, origin="x")
+        "foveate.lab.encoders.sentences.find_spec", lambda name: importlib.machinery.ModuleSpec(name, None, origin="x")
     )
-    monkeypatch.setattr("foveate.encoders.sentences.CACHE_BYTES", 40)
+    monkeypatch.setattr("foveate.lab.encoders.sentences.CACHE_BYTES", 40)
     encoder = SentenceEncoder()
     sizes = {("a",): 4, ("b",) * 9: 9, ("c",): 4, ("d",): 4}
     monkeypatch.setattr(encoder, "_encode", lambda keys, progress=False: {key: torch.ones(sizes[key]) for key in keys})

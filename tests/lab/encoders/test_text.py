@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foveate.encoders import TextEncoder
 from foveate.errors import ShapeError
+from foveate.lab.encoders import TextEncoder
 
 LENGTHS = [4, 1, 6, 0, 3]
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foveate.cli.extract import extract
-from foveate.data.feature_store import FeatureStore
-from foveate.data.samples import ImageRecord
-from foveate.encoders import extract_features, image_views
-from foveate.encoders.views import MOST
+from foveate.apps.cli.extract import extract
 from foveate.errors import DataError
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.tasks.images import Stored
-from tests.test_extract import TinyEncoder, save_images
+from foveate.lab.data.feature_store import FeatureStore
+from foveate.lab.data.samples import ImageRecord
+from foveate.lab.encoders import extract_features, image_views
+from foveate.lab.encoders.views import MOST
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.tasks.images import Stored
+from tests.lab.test_extract import TinyEncoder, save_images
 
 
 def ramp() -> np.ndarray:
@@ -47,7 +47,7 @@ def test_wrong_number_of_views(count: int, message: str) -> None:
 
 def test_a_store_of_views_is_the_same_after_an_interruption(tmp_path: Path) -> None:
     save_images(tmp_path / "photos", 3)
-    from foveate.encoders import directory_images
+    from foveate.lab.encoders import directory_images
 
     images = image_views(directory_images(tmp_path / "photos"), 4)
     whole = extract_features(TinyEncoder(), images, tmp_path / "a.h5", batch_size=2)
@@ -63,7 +63,7 @@ def test_a_store_of_views_is_the_same_after_an_interruption(tmp_path: Path) -> N
 
 
 def test_the_option_of_extract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.cli.extract.pretrained_encoder", lambda name, size=None: TinyEncoder())
+    monkeypatch.setattr("foveate.apps.cli.extract.pretrained_encoder", lambda name, size=None: TinyEncoder())
     save_images(tmp_path / "photos", 2)
     store = extract("tiny", tmp_path / "photos", tmp_path / "out.h5", views=2, workers=0)
     assert store.ids == ["image-00", "image-00#1", "image-01", "image-01#1"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from foveate.encoders import word_vectors
 from foveate.errors import DataError, MissingExtra
+from foveate.lab.encoders import word_vectors
 
 LINES = "the 0.5 -1 2\nred 1 2 3\n. . . 4 5 6\nred 9 9 9\nNew 7 8 9\n"
 

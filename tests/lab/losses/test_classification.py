@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from foveate.errors import ShapeError
-from foveate.losses import answer_bce, answer_cross_entropy
+from foveate.lab.losses import answer_bce, answer_cross_entropy
 
 
 def test_bce_is_the_sum_of_its_definition() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from foveate.errors import ShapeError
-from foveate.losses import choose_swaps, content_resourcing, content_swapping, split_sources
+from foveate.lab.losses import choose_swaps, content_resourcing, content_swapping, split_sources
 
 B, Q, K, D = 3, 4, 5, 6
 

@@ -7,7 +7,7 @@ import torch
 
 from foveate.attention import mechanism
 from foveate.errors import ShapeError
-from foveate.losses import js_guidance, kl_guidance
+from foveate.lab.losses import js_guidance, kl_guidance
 
 
 def random_maps(B: int = 3) -> torch.Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from foveate.errors import ShapeError, UnknownName
-from foveate.losses import info_nce, ranking_hinge
+from foveate.lab.losses import info_nce, ranking_hinge
 
 OWNER = torch.tensor([0, 1, 1, 2, 3, 0])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from foveate.errors import ShapeError
-from foveate.losses import word_cross_entropy
+from foveate.lab.losses import word_cross_entropy
 
 
 def test_is_the_sum_over_words_written_out() -> None:

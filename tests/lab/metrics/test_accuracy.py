@@ -5,10 +5,10 @@ from itertools import combinations
 import pytest
 import torch
 
-from foveate.data.samples import Question
-from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError, ShapeError, UnknownName
-from foveate.metrics import AnswerAccuracy, choose_answers, lenient_accuracy, official_accuracy
+from foveate.lab.data.samples import Question
+from foveate.lab.data.vocabulary import AnswerVocabulary
+from foveate.lab.metrics import AnswerAccuracy, choose_answers, lenient_accuracy, official_accuracy
 
 
 @pytest.mark.parametrize("matches", range(11))

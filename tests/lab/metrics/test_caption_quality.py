@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from foveate.errors import DataError, FoveateError, MissingExtra
-from foveate.metrics import CaptionQuality, caption_scores
-from foveate.metrics import caption_quality as module
-from foveate.metrics.caption_quality import has_java, plain_tokenize, ptb_tokenize
+from foveate.lab.metrics import CaptionQuality, caption_scores
+from foveate.lab.metrics import caption_quality as module
+from foveate.lab.metrics.caption_quality import has_java, plain_tokenize, ptb_tokenize
 
 pytest.importorskip("pycocoevalcap", reason="the extra captions is not installed")
 needs_java = pytest.mark.skipif(not has_java(), reason="no Java here")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from foveate.errors import DataError, ShapeError
-from foveate.metrics import (
+from foveate.lab.metrics import (
     WordAttentionMetrics,
     count_mentions,
     distinct_fraction,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from foveate.errors import ShapeError
-from foveate.metrics import RetrievalMetrics, rank_matrix, retrieval_metrics
+from foveate.lab.metrics import RetrievalMetrics, rank_matrix, retrieval_metrics
 
 Matrix = list[list[float]]
 

@@ -10,11 +10,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from foveate.attention import MECHANISMS, mechanism
-from foveate.encoders import StoredFeatures
 from foveate.errors import ShapeError
-from foveate.features import ImageFeatures
-from foveate.models import Captioner
-from foveate.models.captioner import AdditiveScores
+from foveate.lab.encoders import StoredFeatures
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models import Captioner
+from foveate.lab.models.captioner import AdditiveScores
 from foveate.ops import TRANSFORMS
 
 BOS, EOS, V = 0, 1, 11

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from foveate.attention import mechanism
-from foveate.encoders import StoredFeatures, TextEncoder
-from foveate.features import ImageFeatures
-from foveate.models import MatchingDAN, ReasoningDAN
+from foveate.lab.encoders import StoredFeatures, TextEncoder
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models import MatchingDAN, ReasoningDAN
 
 
 def tiny(attend: str = "softmax", attend_words: str = "softmax", steps: int = 2, dropout: float = 0.0) -> ReasoningDAN:

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from foveate.models.decoding import Decoded, beam_search, sample_words
+from foveate.lab.models.decoding import Decoded, beam_search, sample_words
 
 BOS, EOS, V = 0, 1, 4
 

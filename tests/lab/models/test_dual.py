@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional
 
 from foveate.attention import mechanism
-from foveate.encoders import BagOfWords, Standardise, StoredFeatures, WordsInContext
 from foveate.errors import ShapeError
-from foveate.features import ImageFeatures
-from foveate.models import SCAN, Dual, DualSettings, FragmentMatcher, SCANSettings
+from foveate.lab.encoders import BagOfWords, Standardise, StoredFeatures, WordsInContext
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models import SCAN, Dual, DualSettings, FragmentMatcher, SCANSettings
 
 V, S = 12, 5
 

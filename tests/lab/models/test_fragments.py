@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from foveate.attention import mechanism
-from foveate.encoders import StoredFeatures, TextEncoder
 from foveate.errors import ShapeError, UnknownName
-from foveate.features import ImageFeatures
-from foveate.losses import ranking_hinge
-from foveate.models import (
+from foveate.lab.encoders import StoredFeatures, TextEncoder
+from foveate.lab.features import ImageFeatures
+from foveate.lab.losses import ranking_hinge
+from foveate.lab.models import (
     BFAN,
     SCAN,
     FragmentMatcher,
@@ -22,11 +22,11 @@ from foveate.models import (
     MatchingDAN,
     Mean,
 )
-from foveate.models import fragments as module
-from foveate.models.bfan import focus_equal, focus_prob
-from foveate.models.fragments import join_fragments
+from foveate.lab.models import fragments as module
+from foveate.lab.models.bfan import focus_equal, focus_prob
+from foveate.lab.models.fragments import join_fragments
 from foveate.ops import sparsemax, tvmax
-from tests.models import matching_reference as slow
+from tests.lab.models import matching_reference as slow
 
 LENGTHS = (3, 2, 1, 3, 4)
 

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from foveate.attention import MECHANISMS, mechanism
-from foveate.encoders import ConvEncoder, StoredFeatures, TextEncoder
-from foveate.features import ImageFeatures
-from foveate.models import MCAN
+from foveate.lab.encoders import ConvEncoder, StoredFeatures, TextEncoder
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models import MCAN
 
 
 def tiny(attend: str = "softmax", *, dropout: float = 0.0, **options: int) -> MCAN:

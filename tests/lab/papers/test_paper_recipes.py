@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from foveate.data.vocabulary import SPECIAL, AnswerVocabulary, Vocabulary
-from foveate.recipes.paper_recipes import PAPER_RECIPES
-from foveate.tables import TABLES
-from foveate.tasks import TASKS
-from foveate.tasks.inputs import Inputs
-from foveate.train import from_config, override, to_config
-from foveate.train.recipe import encode
+from foveate.lab.data.vocabulary import SPECIAL, AnswerVocabulary, Vocabulary
+from foveate.lab.papers.paper_recipes import PAPER_RECIPES
+from foveate.lab.papers.tables import TABLES
+from foveate.lab.tasks import TASKS
+from foveate.lab.tasks.inputs import Inputs
+from foveate.lab.train import from_config, override, to_config
+from foveate.lab.train.recipe import encode
 
 # Farinhas 2021, table 6.1 (page 62) and §6.2: everything about MCAN on VQA v2.
 MCAN = {

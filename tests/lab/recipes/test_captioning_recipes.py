@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from foveate.data.vocabulary import Vocabulary
-from foveate.recipes.captioning_recipes import CAPTIONING_RECIPES
-from foveate.tasks import Captioning
-from foveate.tasks.captioning.settings import CaptioningSettings
-from foveate.tasks.images import Conv
-from foveate.tasks.inputs import Inputs
-from foveate.train.recipe import decode, encode
+from foveate.lab.data.vocabulary import Vocabulary
+from foveate.lab.recipes.captioning_recipes import CAPTIONING_RECIPES
+from foveate.lab.tasks import Captioning
+from foveate.lab.tasks.captioning.settings import CaptioningSettings
+from foveate.lab.tasks.images import Conv
+from foveate.lab.tasks.inputs import Inputs
+from foveate.lab.train.recipe import decode, encode
 
 
 @pytest.mark.parametrize("name", CAPTIONING_RECIPES)

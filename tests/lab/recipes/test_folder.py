@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 import torch
 
-from foveate.cli import main
-from foveate.data.feature_store import FeatureStore
+from foveate.apps.cli import main
 from foveate.errors import DataError
-from foveate.hub import load
-from foveate.recipes import RECIPES
-from foveate.recipes.folder_recipes import FOLDER_RECIPES
-from foveate.tasks import TASKS
-from foveate.tasks.images import Extracted
-from foveate.train.override import override
-from foveate.train.recipe import train_recipe
-from foveate.train.start import adopt_start
-from foveate.train.weights import load_grown_weights, load_tensors, named_tensors, save_tensors
-from tests.data.test_folder import make_images, write_lines
-from tests.test_extract import TinyEncoder
+from foveate.lab.data.feature_store import FeatureStore
+from foveate.lab.hub import load
+from foveate.lab.recipes import RECIPES
+from foveate.lab.recipes.folder_recipes import FOLDER_RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.tasks.images import Extracted
+from foveate.lab.train.override import override
+from foveate.lab.train.recipe import train_recipe
+from foveate.lab.train.start import adopt_start
+from foveate.lab.train.weights import load_grown_weights, load_tensors, named_tensors, save_tensors
+from tests.lab.data.test_folder import make_images, write_lines
+from tests.lab.test_extract import TinyEncoder
 
 SMALL = {
     "captioning-folder": ["model.hidden=8", "model.score_dim=8", "word_dim=8"],
@@ -54,8 +54,8 @@ def tiny_encoder(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         encoder.encode_pixels = lambda pixels: (encoded.append(len(pixels)), original(pixels))[1]  # type: ignore[method-assign]
         return encoder
 
-    monkeypatch.setattr("foveate.tasks.images.pretrained_encoder", build)
-    monkeypatch.setattr("foveate.encoders.pretrained.pretrained_encoder", build)
+    monkeypatch.setattr("foveate.lab.tasks.images.pretrained_encoder", build)
+    monkeypatch.setattr("foveate.lab.encoders.pretrained.pretrained_encoder", build)
     return encoded
 
 
@@ -97,7 +97,7 @@ def test_the_encoder_is_a_field_and_added_images_are_extracted(tmp_path: Path, t
 
 
 def test_a_store_of_foveate_extract_is_used(tmp_path: Path, tiny_encoder: list[int]) -> None:
-    from foveate.encoders import directory_images, extract_features
+    from foveate.lab.encoders import directory_images, extract_features
 
     data = make_data(tmp_path / "photos")
     extract_features(TinyEncoder(), directory_images(data / "images"), data / "efficientnet-lite0.h5")
@@ -215,7 +215,7 @@ def test_a_stopped_run_can_be_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, out = make_data(tmp_path / "photos"), tmp_path / "run"
-    monkeypatch.setattr("foveate.train.processes.StopRequest.__bool__", lambda self: True)
+    monkeypatch.setattr("foveate.lab.train.processes.StopRequest.__bool__", lambda self: True)
     assert (
         main(["train", "captioning-folder", *SMALL["captioning-folder"], "--data", str(data), "--out", str(out)]) == 130
     )

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from foveate.data.vocabulary import SPECIAL, Vocabulary
-from foveate.models import MODELS, BFANSettings
-from foveate.recipes import RECIPES
-from foveate.recipes.matching_recipes import MATCHING_RECIPES
-from foveate.tasks.images import Conv
-from foveate.tasks.inputs import Constraint, Inputs
-from foveate.tasks.matching import Matching
-from foveate.tasks.matching.settings import MatchingSettings
-from foveate.train import override
-from foveate.train.recipe import decode, encode
+from foveate.lab.data.vocabulary import SPECIAL, Vocabulary
+from foveate.lab.models import MODELS, BFANSettings
+from foveate.lab.recipes import RECIPES
+from foveate.lab.recipes.matching_recipes import MATCHING_RECIPES
+from foveate.lab.tasks.images import Conv
+from foveate.lab.tasks.inputs import Constraint, Inputs
+from foveate.lab.tasks.matching import Matching
+from foveate.lab.tasks.matching.settings import MatchingSettings
+from foveate.lab.train import override
+from foveate.lab.train.recipe import decode, encode
 
 
 @pytest.mark.parametrize("name", MATCHING_RECIPES)

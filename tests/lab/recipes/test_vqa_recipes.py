@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from foveate.data.vocabulary import SPECIAL, AnswerVocabulary, Vocabulary
-from foveate.models import ReasoningDANSettings
-from foveate.recipes.vqa_recipes import VQA_RECIPES
-from foveate.tasks.images import Conv
-from foveate.tasks.inputs import Inputs
-from foveate.tasks.vqa import VQA
-from foveate.tasks.vqa.settings import VQASettings
-from foveate.train import override
-from foveate.train.recipe import decode, encode
+from foveate.lab.data.vocabulary import SPECIAL, AnswerVocabulary, Vocabulary
+from foveate.lab.models import ReasoningDANSettings
+from foveate.lab.recipes.vqa_recipes import VQA_RECIPES
+from foveate.lab.tasks.images import Conv
+from foveate.lab.tasks.inputs import Inputs
+from foveate.lab.tasks.vqa import VQA
+from foveate.lab.tasks.vqa.settings import VQASettings
+from foveate.lab.train import override
+from foveate.lab.train.recipe import decode, encode
 
 
 @pytest.mark.parametrize("name", VQA_RECIPES)

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveate.encoders import ImageEncoder, Preprocess
-from foveate.encoders.image_encoder import grid_features
-from foveate.features import ImageFeatures
-from tests.search.runs import Colours
+from foveate.lab.encoders import ImageEncoder, Preprocess
+from foveate.lab.encoders.image_encoder import grid_features
+from foveate.lab.features import ImageFeatures
+from tests.lab.search.runs import Colours
 
 PAUSE = 0.2  # seconds per batch
 
@@ -46,6 +46,6 @@ def load() -> tuple[SlowColours, str, str]:
 
 def run_index(out: str, items: Sequence[str], batch_size: int) -> None:
     """Build an index on the running cluster."""
-    from foveate.search.ray_build import build_with_ray
+    from foveate.lab.search.ray_build import build_with_ray
 
     build_with_ray(out, load, items, batch_size=batch_size, actors=2, progress=False)

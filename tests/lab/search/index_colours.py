@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from foveate import hub
-from foveate.cli import main
-from tests.search.runs import Colours
+from foveate.apps.cli import main
+from foveate.lab import hub
+from tests.lab.search.runs import Colours
 
 if __name__ == "__main__":
     hub.load_embedder = lambda where, run, device=None: (Colours(), run, "abc")  # type: ignore[assignment]

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from foveate.attention import Attended
-from foveate.data.image_files import decode_image
+from foveate.io import decode_image
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
 

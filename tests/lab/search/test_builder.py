@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from foveate.errors import DataError
-from foveate.search import Index, build_index, builder, list_images, read_texts
-from tests.search.runs import Colours, paint
+from foveate.lab.search import Index, build_index, builder, list_images, read_texts
+from tests.lab.search.runs import Colours, paint
 
 
 def test_a_directory_becomes_an_index_and_grows_with_it(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 from torch import Tensor
 
-from foveate.cli import main
+from foveate.apps.cli import main
 from foveate.errors import DataError
-from foveate.search import Index
-from tests.search.runs import Colours, Contrary, Looking, paint
-from tests.train.forks import die, forked, wait
+from foveate.lab.search import Index
+from tests.lab.search.runs import Colours, Contrary, Looking, paint
+from tests.lab.train.forks import die, forked, wait
 
 
 class Nothing:
@@ -43,7 +43,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         predictor.task = Nothing()
         return predictor
 
-    monkeypatch.setattr("foveate.hub.load", load)
+    monkeypatch.setattr("foveate.lab.hub.load", load)
     monkeypatch.chdir(tmp_path)
 
 
@@ -84,7 +84,7 @@ def test_many_unreadable_images_are_reported_in_short(capsys: pytest.CaptureFixt
 
 def test_a_killed_index_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     paths = paint(Path("photos"))
-    monkeypatch.setattr("foveate.search.builder.SAVE_EVERY", 2)
+    monkeypatch.setattr("foveate.lab.search.builder.SAVE_EVERY", 2)
 
     def killed() -> None:
         calls = iter(range(9))

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from foveate import io as writing
 from foveate.errors import DataError, ShapeError, UnknownName
-from foveate.search import Index, IndexDescription, build_index, parts
-from foveate.search import exact_index as module
-from foveate.search.parts import write_part
+from foveate.lab.search import Index, IndexDescription, build_index, parts
+from foveate.lab.search import exact_index as module
+from foveate.lab.search.parts import write_part
+from tests.lab.search.runs import Colours, paint
+from tests.lab.train.forks import die, forked, wait
 from tests.mutations import rounds
-from tests.search.runs import Colours, paint
-from tests.train.forks import die, forked, wait
 
 
 def some(count: int, dim: int = 4, seed: int = 0) -> Tensor:
@@ -121,7 +121,7 @@ def test_finish_joins_the_small_parts_at_the_end(tmp_path: Path, monkeypatch: py
 
 
 def test_a_build_leaves_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foveate.search.builder.SAVE_EVERY", 3)
+    monkeypatch.setattr("foveate.lab.search.builder.SAVE_EVERY", 3)
     paths = paint(tmp_path / "photos")
     build_index(tmp_path / "i", Colours(), paths[:5], batch_size=2)
     build_index(tmp_path / "i", Colours(), paths, batch_size=2)
@@ -508,7 +508,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("foveate.search.parts.save_file", full)
+    monkeypatch.setattr("foveate.lab.search.parts.save_file", full)
     with pytest.raises(DataError, match=r"atomic_write: expected to write .* No space left on device"):
         index.add(["a"], some(1))
     monkeypatch.undo()

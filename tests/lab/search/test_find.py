@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from foveate.errors import DataError
-from foveate.models import Fragments
-from foveate.search import Index, build_index, search_by_image, search_by_text
-from tests.search.runs import COLOURS, Colours, Contrary, Looking, paint
+from foveate.lab.models import Fragments
+from foveate.lab.search import Index, build_index, search_by_image, search_by_text
+from tests.lab.search.runs import COLOURS, Colours, Contrary, Looking, paint
 
 
 @pytest.fixture

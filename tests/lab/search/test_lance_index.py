@@ -14,11 +14,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from foveate.cli import main
+from foveate.apps.cli import main
 from foveate.errors import DataError, ShapeError
-from foveate.search import Index, IndexDescription, LanceIndex, build_index, open_index, search_by_text
-from foveate.search import lance_index as module
-from tests.search.runs import Colours, Contrary, paint
+from foveate.lab.search import Index, IndexDescription, LanceIndex, build_index, open_index, search_by_text
+from foveate.lab.search import lance_index as module
+from tests.lab.search.runs import Colours, Contrary, paint
 
 pytest.importorskip("lancedb", reason='needs the extra "scale"')
 
@@ -168,7 +168,7 @@ def test_errors(tmp_path: Path) -> None:
 WRITER = """
 import os, sys, time
 import torch
-from foveate.search import LanceIndex
+from foveate.lab.search import LanceIndex
 location, first, last, size, crash = sys.argv[1], *map(int, sys.argv[2:6])
 index = LanceIndex(location)
 for number, start in enumerate(range(first, last, size)):
@@ -248,7 +248,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def load(where: str, run: str, device: str | None = None) -> tuple[Colours, str, str]:
         return Colours(), run, "abc"
 
-    monkeypatch.setattr("foveate.hub.load_embedder", load)
+    monkeypatch.setattr("foveate.lab.hub.load_embedder", load)
     monkeypatch.chdir(tmp_path)
 
 
@@ -280,7 +280,7 @@ def test_several_processes_need_a_table(monkeypatch: pytest.MonkeyPatch, capsys:
 @pytest.mark.slow
 def test_processes_of_torchrun_fill_one_table(tmp_path: Path) -> None:
     paths = paint(tmp_path / "photos", shades=5)
-    command = ["torchrun", "--nproc-per-node", "2", "--standalone", "-m", "tests.search.index_colours"]
+    command = ["torchrun", "--nproc-per-node", "2", "--standalone", "-m", "tests.lab.search.index_colours"]
     arguments = ["index", "dan", str(tmp_path / "photos"), str(tmp_path / "a.lance"), "--batch-size", "3"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(

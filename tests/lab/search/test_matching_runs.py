@@ -8,15 +8,15 @@ import pytest
 import torch
 from PIL import Image
 
-from foveate.cli import main
-from foveate.data.samples import Dataset
+from foveate.apps.cli import main
 from foveate.errors import DataError
-from foveate.models import MatchingDANSettings, MatchingModelSettings, SCANSettings
-from foveate.search import build_index, list_images, search_by_image, search_by_text
-from foveate.tasks.images import Conv
-from foveate.tasks.matching import Matching
-from foveate.tasks.matching.predictor import MatchingPredictor
-from foveate.tasks.matching.settings import MatchingSettings
+from foveate.lab.data.samples import Dataset
+from foveate.lab.models import MatchingDANSettings, MatchingModelSettings, SCANSettings
+from foveate.lab.search import build_index, list_images, search_by_image, search_by_text
+from foveate.lab.tasks.images import Conv
+from foveate.lab.tasks.matching import Matching
+from foveate.lab.tasks.matching.predictor import MatchingPredictor
+from foveate.lab.tasks.matching.settings import MatchingSettings
 
 
 def predictor(model: MatchingModelSettings, seed: int) -> tuple[MatchingPredictor, Matching]:

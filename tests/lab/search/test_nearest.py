@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from foveate.errors import DataError, ShapeError
-from foveate.search import nearest
-from foveate.search.nearest import _pack, _unpack
-from tests.search.runs import InMemory
+from foveate.lab.search import nearest
+from foveate.lab.search.nearest import _pack, _unpack
+from tests.lab.search.runs import InMemory
 
 
 def slow(vectors: Tensor, queries: Tensor, top: int) -> tuple[list[list[int]], list[list[float]]]:

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foveate.data.image_sources import named_image, stored_images
-from foveate.search import LanceIndex, build_index, open_index, search_by_text
-from foveate.search.builder import list_sources
-from tests.search.runs import Colours, paint
-from tests.search.test_ray import packed
+from foveate.lab.data.image_sources import named_image, stored_images
+from foveate.lab.search import LanceIndex, build_index, open_index, search_by_text
+from foveate.lab.search.builder import list_sources
+from tests.lab.search.runs import Colours, paint
+from tests.lab.search.test_ray import packed
 
 SERVER = shutil.which("moto_server")
 pytestmark = [

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foveate.data.image_sources import is_stored, named_image, stored_images
-from foveate.encoders import directory_images, extract_features, image_views
-from foveate.encoders.ray_extraction import RayBlocks, block_row, row_block
 from foveate.errors import DataError
-from foveate.search import LanceIndex, build_index
-from foveate.search.builder import list_sources
-from tests.search.cluster import SlowColours, SlowEncoder, load
-from tests.search.runs import Colours, paint
+from foveate.lab.data.image_sources import is_stored, named_image, stored_images
+from foveate.lab.encoders import directory_images, extract_features, image_views
+from foveate.lab.encoders.ray_extraction import RayBlocks, block_row, row_block
+from foveate.lab.search import LanceIndex, build_index
+from foveate.lab.search.builder import list_sources
+from tests.lab.search.cluster import SlowColours, SlowEncoder, load
+from tests.lab.search.runs import Colours, paint
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -87,7 +87,7 @@ def test_an_address_is_read_through_its_file_system(tmp_path: Path) -> None:
 
 
 def test_blocks_travel_as_rows_of_plain_lists(tmp_path: Path) -> None:
-    from foveate.encoders.extraction import make_blocks
+    from foveate.lab.encoders.extraction import make_blocks
 
     paths = paint(tmp_path / "photos", shades=1)
     shards = packed(tmp_path / "shards", paths)
@@ -106,7 +106,7 @@ def start(two: bool) -> Any:
     import ray
     from ray.cluster_utils import Cluster
 
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[3])
     memory = {"object_store_memory": 150 * 1024 * 1024, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, **memory})
     other = cluster.add_node(num_cpus=2, object_store_memory=150 * 1024 * 1024) if two else None
@@ -143,7 +143,7 @@ def kill_later(made: tuple[Any, Any], reached: Any) -> Thread:
 @pytest.mark.slow
 def test_an_index_loses_and_doubles_nothing_with_a_node(tmp_path: Path, cluster: tuple[Any, Any]) -> None:
     pytest.importorskip("lancedb", reason='needs the extra "scale"')
-    from foveate.search.ray_build import build_with_ray
+    from foveate.lab.search.ray_build import build_with_ray
 
     paths = paint(tmp_path / "photos", shades=10)
     broken = tmp_path / "photos" / "broken.png"
@@ -190,8 +190,8 @@ def test_a_killed_driver_resumes(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason='needs the extra "scale"')
     paths = paint(tmp_path / "photos", shades=8)
     out = tmp_path / "a.lance"
-    code = "import sys; from tests.search.cluster import run_index; run_index(sys.argv[1], sys.argv[2:], 2)"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
+    code = "import sys; from tests.lab.search.cluster import run_index; run_index(sys.argv[1], sys.argv[2:], 2)"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[3]), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code, str(out), *paths]
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as first:
         end = time.monotonic() + 300

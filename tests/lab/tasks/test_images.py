@@ -11,17 +11,17 @@ import pytest
 import torch
 from PIL import Image
 
-from foveate.data.samples import Caption, Dataset, ImageRecord
-from foveate.encoders import ConvEncoder
-from foveate.encoders.conv import SCENES_BLOCKS as BLOCKS
-from foveate.encoders.conv import SCENES_CHANNELS as CHANNELS
-from foveate.encoders.conv import load_scenes_weights
 from foveate.errors import DataError
-from foveate.models import MCANSettings
-from foveate.tasks.images import Conv, Frozen, ImageReader, Stored, captioned_images, to_pixels
-from foveate.tasks.vqa import VQA
-from foveate.tasks.vqa.settings import VQASettings
-from tests.tasks.vqa.small import TINY, image, model_of
+from foveate.lab.data.samples import Caption, Dataset, ImageRecord
+from foveate.lab.encoders import ConvEncoder
+from foveate.lab.encoders.conv import SCENES_BLOCKS as BLOCKS
+from foveate.lab.encoders.conv import SCENES_CHANNELS as CHANNELS
+from foveate.lab.encoders.conv import load_scenes_weights
+from foveate.lab.models import MCANSettings
+from foveate.lab.tasks.images import Conv, Frozen, ImageReader, Stored, captioned_images, to_pixels
+from foveate.lab.tasks.vqa import VQA
+from foveate.lab.tasks.vqa.settings import VQASettings
+from tests.lab.tasks.vqa.small import TINY, image, model_of
 
 SETTINGS = VQASettings(
     model=MCANSettings(16, heads=2, layers=1), images=Conv(start="scenes"), word_dim=8, limit=4, min_count=1
@@ -50,7 +50,7 @@ def test_an_untrained_encoder_gets_no_gradient() -> None:
 
 
 def test_a_frozen_encoder_makes_the_features_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from foveate import encoders
+    from foveate.lab import encoders
 
     torch.manual_seed(0)
     encoder, calls = ConvEncoder((8, 8, 8, 8), blocks=0).eval(), []
@@ -115,7 +115,7 @@ def test_computed_images_are_cached_up_to_a_limit(monkeypatch: pytest.MonkeyPatc
         reader(record)
     assert drawn == [0, 1, 2]
     drawn.clear()
-    monkeypatch.setattr("foveate.tasks.images.CACHE_BYTES", 2 * reader(records[0]).nbytes)
+    monkeypatch.setattr("foveate.lab.tasks.images.CACHE_BYTES", 2 * reader(records[0]).nbytes)
     few = ImageReader(preprocess)
     for record in (*records, *records):
         few(record)

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from foveate.attention import MECHANISMS
-from foveate.data.feature_store import StoreDescription
-from foveate.data.vocabulary import BOS, EOS, UNKNOWN, Vocabulary
-from foveate.encoders import TextEncoder
 from foveate.errors import DataError, UnknownName
-from foveate.models import MatchingDANSettings
-from foveate.tasks import TASKS
-from foveate.tasks.captioning.settings import CaptioningSettings
-from foveate.tasks.images import Conv
-from foveate.tasks.inputs import Constraint, Inputs, TaskSettings, pad_tokens
-from foveate.tasks.matching.settings import MatchingSettings
-from foveate.tasks.vqa.settings import VQASettings
+from foveate.lab.data.feature_store import StoreDescription
+from foveate.lab.data.vocabulary import BOS, EOS, UNKNOWN, Vocabulary
+from foveate.lab.encoders import TextEncoder
+from foveate.lab.models import MatchingDANSettings
+from foveate.lab.tasks import TASKS
+from foveate.lab.tasks.captioning.settings import CaptioningSettings
+from foveate.lab.tasks.images import Conv
+from foveate.lab.tasks.inputs import Constraint, Inputs, TaskSettings, pad_tokens
+from foveate.lab.tasks.matching.settings import MatchingSettings
+from foveate.lab.tasks.vqa.settings import VQASettings
 
 INPUTS = Inputs(Vocabulary.from_tokens([["a", "red", "dog"]]))
 SETTINGS: list[type[TaskSettings]] = [kind.Settings for kind in TASKS.values()]

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from foveate import hub
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.tasks.presentation import Measure
-from foveate.train.recipe import run_directory
+from foveate.lab import hub
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.tasks.presentation import Measure
+from foveate.lab.train.recipe import run_directory
 from tests.untrained import make_untrained
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.train import Recipe
-from tests.train.toy import Toy, toy_net_points
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import Recipe
+from tests.lab.train.toy import Toy, toy_net_points
 
 
 @pytest.fixture(autouse=True)

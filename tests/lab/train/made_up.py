@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from foveate.train import Adam, Recipe, Training
+from foveate.lab.train import Adam, Recipe, Training
 
 
 @dataclass(frozen=True)

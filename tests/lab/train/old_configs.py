@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from foveate.models import (
+from foveate.lab.models import (
     MODELS,
     BFANSettings,
     LSTMCaptionerSettings,
@@ -16,13 +16,13 @@ from foveate.models import (
     ReasoningDANSettings,
     SCANSettings,
 )
-from foveate.tasks import TASKS
-from foveate.tasks.captioning.settings import CaptioningSettings
-from foveate.tasks.images import Conv, Stored
-from foveate.tasks.inputs import Constraint
-from foveate.tasks.matching.settings import MatchingSettings, Ranking
-from foveate.tasks.vqa.settings import VQASettings
-from foveate.train import Adam, Recipe, Training, to_config
+from foveate.lab.tasks import TASKS
+from foveate.lab.tasks.captioning.settings import CaptioningSettings
+from foveate.lab.tasks.images import Conv, Stored
+from foveate.lab.tasks.inputs import Constraint
+from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
+from foveate.lab.tasks.vqa.settings import VQASettings
+from foveate.lab.train import Adam, Recipe, Training, to_config
 
 CONV = {"channels": [8, 8], "blocks": 0, "size": 56, "start": "random", "trained": True, "kind": "conv"}
 STORED = {"store": "f.h5", "kind": "stored"}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from foveate.errors import DataError
-from foveate.train.batches import Plan, evaluation_batches, move
+from foveate.lab.train.batches import Plan, evaluation_batches, move
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 31])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foveate.recipes import RECIPES
-from foveate.train.comparison import CURVE_POINTS, plan_comparison
+from foveate.lab.recipes import RECIPES
+from foveate.lab.train.comparison import CURVE_POINTS, plan_comparison
 
 
 def test_every_training_of_a_comparison_has_a_curve() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from foveate.train import SGD, Adam, AdamW, Cosine, Decay, Steps, Training
-from foveate.train.config import build_optimiser, scale_and_clip
+from foveate.lab.train import SGD, Adam, AdamW, Cosine, Decay, Steps, Training
+from foveate.lab.train.config import build_optimiser, scale_and_clip
 
 
 def rates(schedule, epochs: int, per_epoch: int = 4) -> list[float]:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from foveate import io as writing
-from foveate.train import Recipe, train_recipe, weights
-from foveate.train.weights import CHECKPOINT
-from tests.train.forks import die, in_child, in_processes
-from tests.train.test_loop import assert_same
-from tests.train.toy import Toy, changed
+from foveate.lab.train import Recipe, train_recipe, weights
+from foveate.lab.train.weights import CHECKPOINT
+from tests.lab.train.forks import die, in_child, in_processes
+from tests.lab.train.test_loop import assert_same
+from tests.lab.train.toy import Toy, changed
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def recipe(recipe: Recipe) -> Recipe:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.train.toy import register, toy_net_points
+    from tests.lab.train.toy import register, toy_net_points
 
     directory = tmp_path_factory.mktemp("whole")
     made = changed(toy_net_points(), settings={"norm": True}, epochs=2, batch_size=16, save_every=0.0)

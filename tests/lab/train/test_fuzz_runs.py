@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from foveate.errors import DataError
-from foveate.hub import load
 from foveate.io import read_json, with_checksum, write_json
-from foveate.train.recipe import read_task, read_vocabulary
-from foveate.train.records import CONFIG, VOCABULARY
-from foveate.train.weights import CHECKPOINT, WEIGHTS, load_checkpoint, load_tensors, save_checkpoint
+from foveate.lab.hub import load
+from foveate.lab.train.recipe import read_task, read_vocabulary
+from foveate.lab.train.records import CONFIG, VOCABULARY
+from foveate.lab.train.weights import CHECKPOINT, WEIGHTS, load_checkpoint, load_tensors, save_checkpoint
 from tests.mutations import damage_bytes, damage_json, rounds
 from tests.untrained import make_untrained
 
@@ -116,7 +116,7 @@ def test_checkpoints(tmp_path: Path) -> None:
 
 def test_the_checksum_covers_the_type(tmp_path: Path) -> None:
     """The same bytes read as another type, F32 as I32, are not what was written."""
-    from foveate.train.weights import save_tensors
+    from foveate.lab.train.weights import save_tensors
 
     path = tmp_path / WEIGHTS
     save_tensors(path, {"a": torch.ones(4)})

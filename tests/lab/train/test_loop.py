@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from foveate.errors import DataError
-from foveate.train import SGD, Diverged, Interrupted, Recipe, train_recipe
-from foveate.train.records import History, read_log
-from foveate.train.weights import CHECKPOINT, WEIGHTS, load_tensors, save_tensors
-from tests.train.toy import Toy, ToyMetrics, changed
+from foveate.lab.train import SGD, Diverged, Interrupted, Recipe, train_recipe
+from foveate.lab.train.records import History, read_log
+from foveate.lab.train.weights import CHECKPOINT, WEIGHTS, load_tensors, save_tensors
+from tests.lab.train.toy import Toy, ToyMetrics, changed
 
 
 def run(recipe: Recipe, directory: Path, **options) -> History:
@@ -252,7 +252,7 @@ def test_a_step_equals_a_slow_one(recipe: Recipe, tmp_path: Path) -> None:
     """Mean gradient, clipped, times the scheduled rate: by hand from the first weights."""
     settings = {"dropout": 0.0, "noise": 0.0, "count": 8}
     recipe = changed(recipe, settings=settings, optimiser=SGD(0.5, momentum=0.0), clip=0.01, epochs=1)
-    from foveate.train.loop import _first_model
+    from foveate.lab.train.loop import _first_model
 
     task = Toy(recipe.settings, 3)
     model, _ = _first_model(task, recipe.training.seed, None, None)
@@ -290,7 +290,7 @@ def test_evaluations_every_so_many_epochs_and_at_the_end(
 def test_checkpoints_every_so_many_seconds(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = []
     monkeypatch.setattr(
-        "foveate.train.loop.save_checkpoint", lambda path, m, o, position, average: saved.append(position["step"])
+        "foveate.lab.train.loop.save_checkpoint", lambda path, m, o, position, average: saved.append(position["step"])
     )
     run(changed(recipe, epochs=1, save_every=3600.0), tmp_path / "a")
     assert saved == [13]

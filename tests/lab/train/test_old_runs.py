@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from foveate import hub
 from foveate.errors import DataError, UnknownName
-from foveate.models import (
+from foveate.lab import hub
+from foveate.lab.models import (
     MODELS,
     LSTMCaptionerSettings,
 )
-from foveate.recipes import RECIPES
-from foveate.train import Recipe, from_config, override, to_config, train_recipe
-from foveate.train.recipe import file_errors, rename_fields
-from foveate.train.records import CONFIG
-from foveate.train.weights import CHECKPOINT, WEIGHTS, load_tensors, save_tensors
-from tests.train.old_configs import CASES, SETTINGS, TRAINING, is_younger, older
-from tests.train.test_loop import assert_same
+from foveate.lab.recipes import RECIPES
+from foveate.lab.train import Recipe, from_config, override, to_config, train_recipe
+from foveate.lab.train.recipe import file_errors, rename_fields
+from foveate.lab.train.records import CONFIG
+from foveate.lab.train.weights import CHECKPOINT, WEIGHTS, load_tensors, save_tensors
+from tests.lab.train.old_configs import CASES, SETTINGS, TRAINING, is_younger, older
+from tests.lab.train.test_loop import assert_same
 from tests.untrained import make_untrained
 
 RENAMED = [(task, name) for task, kind in SETTINGS.items() for name in kind.renamed]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from foveate.errors import UnknownName
-from foveate.tasks import TASKS
-from foveate.train import (
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import (
     SGD,
     AdamW,
     Cosine,
@@ -22,7 +22,7 @@ from foveate.train import (
     recipe_fields,
     to_config,
 )
-from tests.train.made_up import Settings, Weighted, made_up_recipe
+from tests.lab.train.made_up import Settings, Weighted, made_up_recipe
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from foveate.errors import FoveateError
-from foveate.recipes import RECIPES
-from foveate.tasks import Loss
-from foveate.train import Diverged, Recipe, override, precision
-from foveate.train.precision import LossScale, half_type
-from foveate.train.records import read_log
-from foveate.train.weights import CHECKPOINT, load_tensors
-from tests.train.test_loop import _interrupt, assert_same, run, weights
-from tests.train.toy import Toy, changed
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import Loss
+from foveate.lab.train import Diverged, Recipe, override, precision
+from foveate.lab.train.precision import LossScale, half_type
+from foveate.lab.train.records import read_log
+from foveate.lab.train.weights import CHECKPOINT, load_tensors
+from tests.lab.train.test_loop import _interrupt, assert_same, run, weights
+from tests.lab.train.toy import Toy, changed
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from foveate.errors import DataError, FoveateError
-from foveate.train import SGD, Recipe, evaluate, train_recipe
-from foveate.train.processes import make_accelerator
-from foveate.train.weights import WEIGHTS, load_tensors
-from tests.train.forks import in_processes
-from tests.train.toy import changed
+from foveate.lab.train import SGD, Recipe, evaluate, train_recipe
+from foveate.lab.train.processes import make_accelerator
+from foveate.lab.train.weights import WEIGHTS, load_tensors
+from tests.lab.train.forks import in_processes
+from tests.lab.train.toy import changed
 
 
 @pytest.mark.parametrize("optimiser", [None, SGD(0.3, momentum=0.9)], ids=["adam", "sgd"])
@@ -57,7 +57,7 @@ def test_running_means_are_the_same_on_all_processes(recipe: Recipe, tmp_path: P
     """Each process has seen other examples; the evaluation must use one set of means, the one that is saved."""
     recipe = changed(recipe, settings={"norm": True}, epochs=2)
     assert in_processes(2, lambda: _ignore(train_recipe(recipe, tmp_path, progress=False))) == [0, 0]
-    from foveate.hub import load
+    from foveate.lab.hub import load
 
     run = load(tmp_path)
     measured = evaluate(run.task, run.model, run.task.examples("val", None))

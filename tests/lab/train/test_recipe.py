@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from foveate.errors import DataError, UnknownName
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.train import (
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import (
     SGD,
     Adam,
     AdamW,
@@ -23,7 +23,7 @@ from foveate.train import (
     recipe_fields,
     to_config,
 )
-from tests.train.made_up import Inner, Settings, Weighted, made_up_recipe
+from tests.lab.train.made_up import Inner, Settings, Weighted, made_up_recipe
 
 
 @pytest.fixture

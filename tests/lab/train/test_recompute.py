@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.train import Recipe, override
-from foveate.train.batches import seed_everything
-from foveate.train.recompute import recompute_layers
-from tests.train.test_loop import assert_same, run
-from tests.train.toy import changed
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import Recipe, override
+from foveate.lab.train.batches import seed_everything
+from foveate.lab.train.recompute import recompute_layers
+from tests.lab.train.test_loop import assert_same, run
+from tests.lab.train.toy import changed
 
 MODELS = ["vqa-mcan-scenes", "vqa-rdan-scenes", "captioning-lstm-scenes", "matching-mdan-scenes"]
 
@@ -58,7 +58,7 @@ def test_less_is_kept_and_gradients_are_the_same(given: str) -> None:
 
 
 def test_the_field_recomputes_and_the_run_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from foveate.models.mcan import DecoderLayer
+    from foveate.lab.models.mcan import DecoderLayer
 
     calls = 0
     original = DecoderLayer.forward

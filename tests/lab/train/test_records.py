@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from foveate.errors import DataError, MissingExtra, UnknownName
-from foveate.train import Recipe, override, train_recipe
-from foveate.train.records import Evaluation, History, lock, read_log
-from tests.train.test_loop import run
-from tests.train.toy import Toy, changed
+from foveate.lab.train import Recipe, override, train_recipe
+from foveate.lab.train.records import Evaluation, History, lock, read_log
+from tests.lab.train.test_loop import run
+from tests.lab.train.toy import Toy, changed
 
 
 def test_a_torn_line_of_the_log_is_dropped(recipe: Recipe, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_another_recipe_is_not_mixed_in(recipe: Recipe, change: str, message: st
 
 def test_other_data_is_not_mixed_in(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(changed(recipe, epochs=1), tmp_path)
-    monkeypatch.setattr("tests.train.toy.ToyExamples.fingerprint", lambda self: "other")
+    monkeypatch.setattr("tests.lab.train.toy.ToyExamples.fingerprint", lambda self: "other")
     with pytest.raises(DataError, match=r"resume: expected environment.json.data.train = 'train-100' as in the run"):
         run(recipe, tmp_path, resume=True)
 

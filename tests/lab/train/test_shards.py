@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.data.feature_store import FeatureRecord, StoreDescription
-from foveate.data.store_writer import write_store
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.train import Recipe, override, train_recipe
-from tests.data.test_shards import COLOURS, lance, pack
-from tests.train.test_loop import assert_same
+from foveate.lab.data.feature_store import FeatureRecord, StoreDescription
+from foveate.lab.data.store_writer import write_store
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import Recipe, override, train_recipe
+from tests.lab.data.test_shards import COLOURS, lance, pack
+from tests.lab.train.test_loop import assert_same
 
 SMALL = ["dataset=shards", "limit=none", "batch_size=4", "epochs=2", "steps=none"]
 TASK_RECIPES = {
@@ -82,7 +82,7 @@ def test_every_caption_is_in_one_example(tmp_path: Path) -> None:
     pack(tmp_path)
     for each in (1, 2):
         task = TASKS["matching"].from_data(small("matching").settings, tmp_path)
-        from foveate.tasks.matching.data import CaptionPairs
+        from foveate.lab.tasks.matching.data import CaptionPairs
 
         data = task.settings.read("train", tmp_path)
         pairs = CaptionPairs(data, task.settings.image_source(tmp_path, "train", None), each=each)

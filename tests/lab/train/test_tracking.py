@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from foveate.train import Recipe, override
-from foveate.train.recipe import train_recipe
-from foveate.train.records import LOG, read_log
+from foveate.lab.train import Recipe, override
+from foveate.lab.train.recipe import train_recipe
+from foveate.lab.train.records import LOG, read_log
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

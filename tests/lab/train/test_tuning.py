@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from foveate.cli import main
+from foveate.apps.cli import main
 from foveate.errors import DataError, UnknownName
-from foveate.train import Recipe, override
-from foveate.train import tuning as module
-from foveate.train.records import read_log
-from foveate.train.tuning import Space, read_space, run_name, tune
-from tests.train.toy import toy_net_points
+from foveate.lab.train import Recipe, override
+from foveate.lab.train import tuning as module
+from foveate.lab.train.records import read_log
+from foveate.lab.train.tuning import Space, read_space, run_name, tune
+from tests.lab.train.toy import toy_net_points
 
 optuna = pytest.importorskip("optuna", reason='needs the extra "scale"')
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -105,12 +105,12 @@ def test_errors(tmp_path: Path, recipe: Recipe) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from tests.train.toy import Toy, toy_net_points
-from foveate.recipes import RECIPES
-from foveate.tasks import TASKS
-from foveate.train import tuning as module
+from tests.lab.train.toy import Toy, toy_net_points
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.train import tuning as module
 TASKS["toy"] = Toy
-from foveate.train.loop import _Trainer
+from foveate.lab.train.loop import _Trainer
 inner, calls = _Trainer._save, [0]
 def save(self):
     inner(self)
@@ -124,7 +124,7 @@ module.tune(toy_net_points(), sys.argv[3:], Path(sys.argv[1]), trials=3, prune=F
 
 def test_a_killed_study_repeats_the_trial_from_its_checkpoint(tmp_path: Path, recipe: Recipe) -> None:
     changes = ["count=40", "epochs=3", "lr=log:1e-4..1e-1"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[3]), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", KILLED, str(tmp_path / "t"), "4", *changes]  # after an epoch of the second trial
     assert subprocess.run(command, env=environment, capture_output=True).returncode == -9
     stopped = [path for path in (tmp_path / "t").glob("trial-*") if not (path / "familiarity.safetensors").exists()]

@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from foveate.errors import DataError
-from foveate.train import SGD, Adam, AdamW
-from foveate.train.config import build_optimiser
-from foveate.train.weights import (
+from foveate.lab.train import SGD, Adam, AdamW
+from foveate.lab.train.config import build_optimiser
+from foveate.lab.train.weights import (
     load_checkpoint,
     load_tensors,
     load_weights,

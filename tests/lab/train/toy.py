@@ -16,11 +16,11 @@ from torch.nn import functional as F
 
 from foveate.attention import MECHANISMS
 from foveate.errors import DataError
-from foveate.recipes import RECIPES
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS, Loss, Metrics, Predictor, Task
+from foveate.lab.tasks.presentation import Presentation
+from foveate.lab.train import Adam, Recipe, Steps, Training
 from foveate.registry import lookup
-from foveate.tasks import TASKS, Loss, Metrics, Predictor, Task
-from foveate.tasks.presentation import Presentation
-from foveate.train import Adam, Recipe, Steps, Training
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def register() -> None:
 if __name__ == "__main__":
     import sys
 
-    from foveate.cli import main
+    from foveate.apps.cli import main
 
     torch.set_num_threads(1)
     register()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from foveate.data.scenes.language import (
+from foveate.lab.data.scenes.language import (
     NUMBERS,
     RELATIONS,
     matching,
@@ -14,7 +14,7 @@ from foveate.data.scenes.language import (
     sentence,
     with_article,
 )
-from foveate.data.scenes.scene import SIDE, Description, RandomStream, Scene, Thing
+from foveate.lab.data.scenes.scene import SIDE, Description, RandomStream, Scene, Thing
 
 # Captions mention only the most salient things: large ones first.
 SALIENT = 4
@@ -49,7 +49,7 @@ class CaptionDraft:
 def write_captions(scene: Scene, rng: RandomStream) -> list[CaptionDraft]:
     """Write five captions: two relations, one group, one list, and one with places or background.
 
-    >>> from foveate.data.scenes.scene import Key, make_scene
+    >>> from foveate.lab.data.scenes.scene import Key, make_scene
     >>> key = Key(0, 0, 0)
     >>> len(write_captions(make_scene(key), key.rng(3)))
     5

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
-from foveate.data.scenes.scene import SIDE, VALUES, Description, RandomStream, Scene, Thing
+from foveate.lab.data.scenes.scene import SIDE, VALUES, Description, RandomStream, Scene, Thing
 
 # The first word is the canonical one, used in answers.
 SYNONYMS: Mapping[str, tuple[str, ...]] = {

@@ -10,15 +10,16 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from foveate.data.samples import Box, Caption, Dataset, Id, ImageRecord, Object, Phrase, Question
-from foveate.data.scenes.captions import CaptionDraft, write_captions
-from foveate.data.scenes.language import SYNONYMS, annotator_answers
-from foveate.data.scenes.question_builder import QuestionDraft, are_far
-from foveate.data.scenes.questions import KINDS, write_questions
-from foveate.data.scenes.render import bounds, outline, render
-from foveate.data.scenes.scene import SIDE, VALUES, Key, Scene, make_scene
 from foveate.errors import DataError
 from foveate.io import atomic_write
+from foveate.lab.data.samples import Caption, Dataset, Id, ImageRecord, Object, Phrase, Question
+from foveate.lab.data.scenes.captions import CaptionDraft, write_captions
+from foveate.lab.data.scenes.language import SYNONYMS, annotator_answers
+from foveate.lab.data.scenes.question_builder import QuestionDraft, are_far
+from foveate.lab.data.scenes.questions import KINDS, write_questions
+from foveate.lab.data.scenes.render import bounds, outline, render
+from foveate.lab.data.scenes.scene import SIDE, VALUES, Key, Scene, make_scene
+from foveate.ops.boxes import Box
 from foveate.registry import lookup
 
 SPLITS = ("train", "val", "test")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from foveate.data.scenes.language import KIND_WORDS, Referrer, matching, sentence
-from foveate.data.scenes.scene import SIDE, VALUES, Description, RandomStream, Scene, Thing
+from foveate.lab.data.scenes.language import KIND_WORDS, Referrer, matching, sentence
+from foveate.lab.data.scenes.scene import SIDE, VALUES, Description, RandomStream, Scene, Thing
 
 # Centres at least half an image apart: a unimodal density cannot cover both without covering what lies between.
 FAR = SIDE // 2

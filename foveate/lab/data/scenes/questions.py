@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from foveate.data.scenes.language import (
+from foveate.lab.data.scenes.language import (
     AHEAD,
     HALVES,
     KIND_WORDS,
@@ -24,8 +24,8 @@ from foveate.data.scenes.language import (
     relates,
     with_article,
 )
-from foveate.data.scenes.question_builder import QuestionBuilder, QuestionDraft, attribute, needed_for, yes_no
-from foveate.data.scenes.scene import VALUES, RandomStream, Scene
+from foveate.lab.data.scenes.question_builder import QuestionBuilder, QuestionDraft, attribute, needed_for, yes_no
+from foveate.lab.data.scenes.scene import VALUES, RandomStream, Scene
 
 
 def count(builder: QuestionBuilder) -> QuestionDraft | None:
@@ -317,7 +317,7 @@ ROUNDS = 3
 def write_questions(scene: Scene, rng: RandomStream) -> list[QuestionDraft]:
     """Write about eight different questions of all three answer types.
 
-    >>> from foveate.data.scenes.scene import Key, make_scene
+    >>> from foveate.lab.data.scenes.scene import Key, make_scene
     >>> key = Key(0, 0, 0)
     >>> write_questions(make_scene(key), key.rng(2))[0].kind
     'count'

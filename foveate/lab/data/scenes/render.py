@@ -9,8 +9,8 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from foveate.data.samples import Box
-from foveate.data.scenes.scene import SIDE, VALUES, Key, RandomStream, Thing, make_scene
+from foveate.lab.data.scenes.scene import SIDE, VALUES, Key, RandomStream, Thing, make_scene
+from foveate.ops.boxes import Box
 
 RGB = {
     "red": (214, 36, 40),

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveate.data.files import complete_file
 from foveate.errors import DataError
+from foveate.lab.data.files import complete_file
 
 # The one class besides tensors and plain values: SCAN and BFAN keep their options in it.
 ALLOWED: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [argparse.Namespace]

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from foveate.data.feature_store import StoreDescription
-from foveate.data.vocabulary import SPECIAL, Vocabulary
 from foveate.errors import DataError
 from foveate.io import read_json
-from foveate.models.norms import UnbiasedLayerNorm
-from foveate.train.recipe import Recipe
-from foveate.train.weights import named_tensors
+from foveate.lab.data.feature_store import StoreDescription
+from foveate.lab.data.vocabulary import SPECIAL, Vocabulary
+from foveate.lab.models.norms import UnbiasedLayerNorm
+from foveate.lab.train.recipe import Recipe
+from foveate.lab.train.weights import named_tensors
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 MOST_LISTED = 20

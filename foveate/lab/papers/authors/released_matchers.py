@@ -8,8 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
-from foveate.authors.checkpoint import read_checkpoint, state_dict
-from foveate.authors.conversion import (
+from foveate.errors import DataError
+from foveate.lab.models import BFANSettings, SCANSettings
+from foveate.lab.models.families import MatchingModelSettings
+from foveate.lab.papers.authors.checkpoint import read_checkpoint, state_dict
+from foveate.lab.papers.authors.conversion import (
     Origin,
     Published,
     PublishedFiles,
@@ -20,15 +23,12 @@ from foveate.authors.conversion import (
     strings_by_id,
     weight_norm,
 )
-from foveate.authors.released_mcan import check_store
-from foveate.errors import DataError
-from foveate.models import BFANSettings, SCANSettings
-from foveate.models.families import MatchingModelSettings
-from foveate.tasks.images import Stored
-from foveate.tasks.inputs import Inputs
-from foveate.tasks.matching.settings import MatchingSettings
-from foveate.train.config import Adam, Training
-from foveate.train.recipe import Recipe
+from foveate.lab.papers.authors.released_mcan import check_store
+from foveate.lab.tasks.images import Stored
+from foveate.lab.tasks.inputs import Inputs
+from foveate.lab.tasks.matching.settings import MatchingSettings
+from foveate.lab.train.config import Adam, Training
+from foveate.lab.train.recipe import Recipe
 
 SPECIAL_TOKENS = {"<pad>": "<pad>", "<unknown>": "<unk>", "<start>": "<start>", "<end>": "<end>"}
 AGGREGATES = {"LogSumExp": "lse", "Mean": "mean"}

@@ -6,8 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from foveate.authors.checkpoint import read_checkpoint, state_dict
-from foveate.authors.conversion import (
+from foveate.errors import DataError
+from foveate.lab.data.feature_store import StoreDescription
+from foveate.lab.data.tokenizers import openvqa_tokens
+from foveate.lab.data.vocabulary import AnswerVocabulary
+from foveate.lab.models import MCANSettings
+from foveate.lab.papers.authors.checkpoint import read_checkpoint, state_dict
+from foveate.lab.papers.authors.conversion import (
     Origin,
     Published,
     PublishedFiles,
@@ -21,16 +26,11 @@ from foveate.authors.conversion import (
     strings_by_id,
     unbiased_norm,
 )
-from foveate.data.feature_store import StoreDescription
-from foveate.data.tokenizers import openvqa_tokens
-from foveate.data.vocabulary import AnswerVocabulary
-from foveate.errors import DataError
-from foveate.models import MCANSettings
-from foveate.tasks.images import Stored
-from foveate.tasks.inputs import Inputs
-from foveate.tasks.vqa.settings import VQASettings
-from foveate.train.config import Adam, Training
-from foveate.train.recipe import Recipe
+from foveate.lab.tasks.images import Stored
+from foveate.lab.tasks.inputs import Inputs
+from foveate.lab.tasks.vqa.settings import VQASettings
+from foveate.lab.train.config import Adam, Training
+from foveate.lab.train.recipe import Recipe
 
 # Their names of our special tokens; openvqa has a CLS, which no question uses.
 SPECIAL_TOKENS = {"<pad>": "PAD", "<unknown>": "UNK", "<start>": "CLS"}

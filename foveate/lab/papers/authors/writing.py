@@ -6,15 +6,15 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from foveate.authors.conversion import Published, PublishedFiles, convert
-from foveate.authors.released_matchers import read_bfan, read_scan
-from foveate.authors.released_mcan import read_mcan
+from foveate.lab.papers.authors.conversion import Published, PublishedFiles, convert
+from foveate.lab.papers.authors.released_matchers import read_bfan, read_scan
+from foveate.lab.papers.authors.released_mcan import read_mcan
+from foveate.lab.tasks import TASKS
+from foveate.lab.train.override import override
+from foveate.lab.train.recipe import Recipe, to_config
+from foveate.lab.train.records import CONFIG, VOCABULARY, note_environment, open_run
+from foveate.lab.train.weights import WEIGHTS, named_tensors, save_tensors
 from foveate.registry import lookup
-from foveate.tasks import TASKS
-from foveate.train.override import override
-from foveate.train.recipe import Recipe, to_config
-from foveate.train.records import CONFIG, VOCABULARY, note_environment, open_run
-from foveate.train.weights import WEIGHTS, named_tensors, save_tensors
 
 AUTHORS: dict[str, Callable[[PublishedFiles], Published]] = {"mcan": read_mcan, "scan": read_scan, "bfan": read_bfan}
 

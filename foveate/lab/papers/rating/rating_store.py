@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.errors import DataError
-from foveate.rating.study import Entry, Study
+from foveate.lab.papers.rating.study import Entry, Study
 
 RATINGS = "ratings"
 SCALE = (1, 2, 3, 4, 5)

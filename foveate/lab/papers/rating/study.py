@@ -3,7 +3,7 @@
 STUDY/study.json     the runs, the seed, the scale of the colours, and per image every text and word
 STUDY/images/        the images
 STUDY/maps/          one image per word: the attention over the image
-STUDY/ratings/       one file per rater, see `foveate.rating.rating_store`
+STUDY/ratings/       one file per rater, see `foveate.lab.papers.rating.rating_store`
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from tqdm import tqdm
 
-from foveate import hub
 from foveate.checks import check_number
-from foveate.data.samples import Dataset, ImageRecord
 from foveate.errors import DataError
 from foveate.io import atomic_write, read_checked_json, with_checksum, write_json
+from foveate.lab import hub
+from foveate.lab.data.samples import Dataset, ImageRecord
+from foveate.lab.tasks.images import is_on_disk
+from foveate.lab.tasks.presentation import Rated
 from foveate.plot.canvas import heat_colours, heat_scale
 from foveate.plot.heat import heat, select_example
-from foveate.tasks.images import is_on_disk
-from foveate.tasks.presentation import Rated
 
 STUDY = "study.json"
 SOURCE = "foveate rate --make writes it"

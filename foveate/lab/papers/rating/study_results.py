@@ -14,10 +14,10 @@ import numpy as np
 
 from foveate.errors import DataError
 from foveate.io import atomic_write, write_json
+from foveate.lab.papers.rating.rating_store import RatingStore
+from foveate.lab.papers.rating.study import Study
 from foveate.metrics.differences import PairedDifference, p_in_words, paired_differences
 from foveate.metrics.statistics import Floats, Interval, bootstrap_interval, krippendorff_alpha
-from foveate.rating.rating_store import RatingStore
-from foveate.rating.study import Study
 
 QUALITY, RELEVANCE = "quality", "attention relevance"
 HEAD = ("rater", "image", "run", "question", "word", "rating")

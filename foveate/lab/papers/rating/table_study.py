@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foveate.errors import DataError
-from foveate.rating.rating_store import RatingStore
-from foveate.rating.study import LEAST_RUNS, STUDY, Study, make_study
-from foveate.rating.study_results import StudyResults, read_results
-from foveate.tables.run import Session
+from foveate.lab.papers.rating.rating_store import RatingStore
+from foveate.lab.papers.rating.study import LEAST_RUNS, STUDY, Study, make_study
+from foveate.lab.papers.rating.study_results import StudyResults, read_results
+from foveate.lab.papers.tables.run import Session
 
 IMAGES = 100  # Martins et al. 2020, appendix B
 TINY_IMAGES = 3

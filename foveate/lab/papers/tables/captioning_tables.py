@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from foveate.tables.published import COCO_8, COCO_KARPATHY, FLICKR_8, FLICKR_KARPATHY, INSTANCES
-from foveate.tables.table import Column, PaperRow, PaperRun, Table
+from foveate.lab.papers.tables.published import COCO_8, COCO_KARPATHY, FLICKR_8, FLICKR_KARPATHY, INSTANCES
+from foveate.lab.papers.tables.table import Column, PaperRow, PaperRun, Table
 
 _NAMES = {"softmax": "", "sparsemax": "-sparsemax", "TVmax": "-tvmax"}
 _COCO = {name: (PaperRun(f"captioning-lstm-coco{end}"),) for name, end in _NAMES.items()}

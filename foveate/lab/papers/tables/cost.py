@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from foveate.recipes import RECIPES
-from foveate.tables.table import PaperRow, PaperRun
-from foveate.train.override import override
-from foveate.train.recipe import Recipe
+from foveate.lab.papers.tables.table import PaperRow, PaperRun
+from foveate.lab.recipes import RECIPES
+from foveate.lab.train.override import override
+from foveate.lab.train.recipe import Recipe
 
 # Training examples of the published splits: questions, captions, or for captioning images with all their captions.
 EXAMPLES = {
@@ -23,9 +23,8 @@ EXAMPLES = {
 }
 IMAGES = {("coco-karpathy", "train+restval"): 113_287, ("flickr30k", "train"): 29_000}
 # Multiply-adds of the forward pass for one training example in matrix products, counted with torch's FlopCounterMode
-# (tests/tables/test_cost.py counts again): one question of 14 tokens with its image, one caption of 14 tokens against
-# the images of a batch of 128, one image with five captions of 12 tokens out of 10 000. Elementwise work such as EM is
-# not counted.
+# (test_cost.py counts again): one question of 14 tokens with its image, one caption of 14 tokens against the images of
+# a batch of 128, one image with five captions of 12 tokens out of 10 000. Elementwise work such as EM is not counted.
 MULTIPLY_ADDS = {
     "vqa-mcan-vqa2-grid": 1.68e10,
     "vqa-mcan-vqa2": 5.14e9,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from foveate.tables.published import (
+from foveate.lab.papers.tables.published import (
     ENTITIES,
     FLICKR_14,
     FLICKR_BOXES,
@@ -13,7 +13,7 @@ from foveate.tables.published import (
     FLICKR_VGG,
     scan_features,
 )
-from foveate.tables.table import Column, FeatureFile, PaperRow, PaperRun, Table
+from foveate.lab.papers.tables.table import Column, FeatureFile, PaperRow, PaperRun, Table
 
 _RECALLS = tuple(f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10))
 _HEADS = tuple(f"{way} R@{k}" for way in ("Sentence", "Image") for k in (1, 5, 10))

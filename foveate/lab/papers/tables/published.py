@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foveate.tables.table import FeatureFile, PublishedFile
+from foveate.lab.papers.tables.table import FeatureFile, PublishedFile
 
 VQA_SITE = "visualqa.org/download.html"
 COCO_SITE = "cocodataset.org"

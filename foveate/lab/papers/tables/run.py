@@ -10,23 +10,23 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from foveate import hub
-from foveate.data.feature_store import StoreDescription
-from foveate.data.published_features import read_published
-from foveate.data.store_writer import import_features
-from foveate.encoders import directory_images, extract_features, pretrained_encoder
 from foveate.errors import DataError, UnknownName
 from foveate.io import read_json, write_json
-from foveate.tables.cost import recipe_of
-from foveate.tables.table import Column, FeatureFile, PaperRow, PaperRun, Table
-from foveate.tasks import TASKS
-from foveate.train.evaluation import collect, evaluate_together
-from foveate.train.override import override
-from foveate.train.prediction import predict
-from foveate.train.processes import make_accelerator
-from foveate.train.recipe import Recipe, read_run, train_recipe
-from foveate.train.records import History
-from foveate.train.weights import WEIGHTS
+from foveate.lab import hub
+from foveate.lab.data.feature_store import StoreDescription
+from foveate.lab.data.published_features import read_published
+from foveate.lab.data.store_writer import import_features
+from foveate.lab.encoders import directory_images, extract_features, pretrained_encoder
+from foveate.lab.papers.tables.cost import recipe_of
+from foveate.lab.papers.tables.table import Column, FeatureFile, PaperRow, PaperRun, Table
+from foveate.lab.tasks import TASKS
+from foveate.lab.train.evaluation import collect, evaluate_together
+from foveate.lab.train.override import override
+from foveate.lab.train.prediction import predict
+from foveate.lab.train.processes import make_accelerator
+from foveate.lab.train.recipe import Recipe, read_run, train_recipe
+from foveate.lab.train.records import History
+from foveate.lab.train.weights import WEIGHTS
 
 CHOICE = "multiple choice"
 SOURCE = "foveate reproduce writes it"
@@ -151,7 +151,7 @@ def _is_finished(recipe: Recipe, directory: Path) -> bool:
 
 def evaluate_all(session: Session) -> dict[str, list[dict[str, float]]]:
     """The metrics of every row, one mapping per seed; keys are "<split>: <metric>"."""
-    if session.table.kind == "ratings":  # what people say, see foveate.rating.table_study
+    if session.table.kind == "ratings":  # what people say, see foveate.lab.papers.rating.table_study
         return {row.name: [] for row in session.rows}
     return {row.name: [_evaluate(session, row, seed) for seed in range(session.seeds)] for row in session.rows}
 

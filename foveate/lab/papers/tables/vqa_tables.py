@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from foveate.tables.integration import measure_integration
-from foveate.tables.published import GLOVE, HAT, coco_resnet, coco_vgg, grid_feats, vqa_files
-from foveate.tables.table import Column, FeatureFile, PaperRow, PaperRun, Table
+from foveate.lab.papers.tables.integration import measure_integration
+from foveate.lab.papers.tables.published import GLOVE, HAT, coco_resnet, coco_vgg, grid_feats, vqa_files
+from foveate.lab.papers.tables.table import Column, FeatureFile, PaperRow, PaperRun, Table
 
 KINDS = (
     ("Yes/No", "accuracy/yes/no"),

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foveate.data.vocabulary import SPECIAL
-from foveate.losses import choose_swaps, content_resourcing, content_swapping
-from foveate.models import Captioned, Captioner
+from foveate.lab.data.vocabulary import SPECIAL
+from foveate.lab.losses import choose_swaps, content_resourcing, content_swapping
+from foveate.lab.models import Captioned, Captioner
 from foveate.ops.support import above_uniform
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.data.feature_store import FeatureRecord
-from foveate.data.samples import Caption, Dataset, Id
-from foveate.features import ImageFeatures
-from foveate.metrics.cider import CiderD
-from foveate.tasks.images import ImageReader, ImageSource, stack_images
-from foveate.tasks.inputs import Inputs, pad_tokens
+from foveate.lab.data.feature_store import FeatureRecord
+from foveate.lab.data.samples import Caption, Dataset, Id
+from foveate.lab.features import ImageFeatures
+from foveate.lab.metrics.cider import CiderD
+from foveate.lab.tasks.images import ImageReader, ImageSource, stack_images
+from foveate.lab.tasks.inputs import Inputs, pad_tokens
 
 Names = tuple[str, ...]
 
@@ -96,7 +96,7 @@ def object_names(data: Dataset, image: Id) -> tuple[Names, ...]:
     Objects of one name are one kind. An entity has boxes; its names are the last words of the phrases that mention it
     ("dog" of "the brown dog").
 
-    >>> from foveate.data.scenes import make_scenes
+    >>> from foveate.lab.data.scenes import make_scenes
     >>> data = make_scenes(split="val", count=1)
     >>> len(object_names(data, data.images[0].id)) > 0
     True

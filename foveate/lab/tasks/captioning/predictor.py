@@ -10,15 +10,15 @@ import torch
 
 from foveate.attention import Attended
 from foveate.checks import check_counts
-from foveate.data.vocabulary import EOS
-from foveate.models import Captioned, Captioner
-from foveate.models.decoding import Decoded
-from foveate.tasks.graph import RunGraph, TensorModule, example_pixels
-from foveate.tasks.images import ImageLike
-from foveate.tasks.inputs import ImagePredictor
+from foveate.lab.data.vocabulary import EOS
+from foveate.lab.models import Captioned, Captioner
+from foveate.lab.models.decoding import Decoded
+from foveate.lab.tasks.graph import RunGraph, TensorModule, example_pixels
+from foveate.lab.tasks.images import ImageLike
+from foveate.lab.tasks.inputs import ImagePredictor
 
 if TYPE_CHECKING:
-    from foveate.tasks.captioning.task import Captioning  # noqa: F401  (the type argument of the base class)
+    from foveate.lab.tasks.captioning.task import Captioning  # noqa: F401  (the type argument of the base class)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from foveate.tasks.images import captioned_images
-from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, Rated, fraction
+from foveate.lab.tasks.images import captioned_images
+from foveate.lab.tasks.presentation import Demo, DrawnExample, Measure, Presentation, Rated, fraction
 
 if TYPE_CHECKING:
-    from foveate.data.samples import Dataset, ImageRecord
-    from foveate.tasks.captioning.data import CaptionExamples
-    from foveate.tasks.captioning.predictor import CaptionPredictor
+    from foveate.lab.data.samples import Dataset, ImageRecord
+    from foveate.lab.tasks.captioning.data import CaptionExamples
+    from foveate.lab.tasks.captioning.predictor import CaptionPredictor
 
 
 def draw_captions(
@@ -95,9 +95,4 @@ DEMO = Demo(
     "scenes-captioning",
     ("softmax", "sparsemax", "tvmax", "continuous-softmax", "multimodal"),
     ("softmax", "tvmax"),
-)
-PAGE = Page(
-    "Caption",
-    "An image in words, and where the model looked for every word.",
-    "foveate.studio.caption_page:build",
 )

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foveate.data.vocabulary import BOS, Vocabulary
-from foveate.features import ImageFeatures
-from foveate.models import Captioner
-from foveate.models.decoding import Decoded
-from foveate.tasks.captioning.data import CaptionExample
+from foveate.lab.data.vocabulary import BOS, Vocabulary
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models import Captioner
+from foveate.lab.models.decoding import Decoded
+from foveate.lab.tasks.captioning.data import CaptionExample
 
 
 @dataclass(frozen=True)

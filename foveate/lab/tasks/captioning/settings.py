@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from foveate.models import CaptioningModelSettings, LSTMCaptionerSettings
-from foveate.tasks.inputs import RENAMED, Content, TaskSettings
+from foveate.lab.models import CaptioningModelSettings, LSTMCaptionerSettings
+from foveate.lab.tasks.inputs import RENAMED, Content, TaskSettings
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,23 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from foveate.data.vocabulary import BOS, EOS, PAD, UNKNOWN
-from foveate.features import ImageFeatures
-from foveate.io import DataRoot
-from foveate.losses import word_cross_entropy
-from foveate.metrics import CaptionQuality, WordAttentionMetrics
-from foveate.models import Captioned, Captioner
-from foveate.models.decoding import Decoded
-from foveate.tasks.captioning.constraints import sample_one_word, word_resourcing, word_swapping
-from foveate.tasks.captioning.data import CaptionBatch, CaptionExample, CaptionExamples, collate
-from foveate.tasks.captioning.predictor import CaptionPredictor
-from foveate.tasks.captioning.report import DEMO, PAGE, PRESENTATION
-from foveate.tasks.captioning.self_critical import self_critical_loss
-from foveate.tasks.captioning.settings import CaptioningSettings
-from foveate.tasks.images import encoder_input
-from foveate.tasks.inputs import CaptionedTask, CombinedMetrics
-from foveate.tasks.presentation import Demo, Page, Presentation
-from foveate.tasks.task import Loss
+from foveate.lab.data.samples import DataRoot
+from foveate.lab.data.vocabulary import BOS, EOS, PAD, UNKNOWN
+from foveate.lab.features import ImageFeatures
+from foveate.lab.losses import word_cross_entropy
+from foveate.lab.metrics import CaptionQuality, WordAttentionMetrics
+from foveate.lab.models import Captioned, Captioner
+from foveate.lab.models.decoding import Decoded
+from foveate.lab.tasks.captioning.constraints import sample_one_word, word_resourcing, word_swapping
+from foveate.lab.tasks.captioning.data import CaptionBatch, CaptionExample, CaptionExamples, collate
+from foveate.lab.tasks.captioning.predictor import CaptionPredictor
+from foveate.lab.tasks.captioning.report import DEMO, PRESENTATION
+from foveate.lab.tasks.captioning.self_critical import self_critical_loss
+from foveate.lab.tasks.captioning.settings import CaptioningSettings
+from foveate.lab.tasks.images import encoder_input
+from foveate.lab.tasks.inputs import CaptionedTask, CombinedMetrics
+from foveate.lab.tasks.presentation import Demo, Presentation
+from foveate.lab.tasks.task import Loss
 
 # Tokens that are never generated.
 FORBIDDEN = (PAD, UNKNOWN, BOS)
@@ -72,8 +72,8 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
         trained: a trained run is evaluated with METEOR and the tokenizer of the evaluation server if Java is installed;
             evaluations during training do without, since they only choose among checkpoints.
 
-    >>> from foveate.models import LSTMCaptionerSettings
-    >>> from foveate.tasks.images import Conv
+    >>> from foveate.lab.models import LSTMCaptionerSettings
+    >>> from foveate.lab.tasks.images import Conv
     >>> settings = CaptioningSettings(model=LSTMCaptionerSettings(hidden=8), images=Conv((8, 8)), word_dim=8, limit=4)
     >>> task = Captioning.from_data(settings, None)
     >>> batch = task.collate([task.examples("train", None)[0]])
@@ -85,7 +85,6 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
     objective: ClassVar[str] = "cider-d"
     presentation: ClassVar[Presentation] = PRESENTATION
     demo: ClassVar[Demo | None] = DEMO
-    page: ClassVar[Page | None] = PAGE
 
     trained: bool = False
 

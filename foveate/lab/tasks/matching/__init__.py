@@ -1,7 +1,7 @@
 """Matching images with sentences."""
 
-from foveate.tasks.matching.predictor import MatchingPredictor, WordAttention
-from foveate.tasks.matching.settings import MatchingSettings, Ranking
-from foveate.tasks.matching.task import Matching
+from foveate.lab.tasks.matching.predictor import MatchingPredictor, WordAttention
+from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
+from foveate.lab.tasks.matching.task import Matching
 
 __all__ = ["Matching", "MatchingPredictor", "MatchingSettings", "Ranking", "WordAttention"]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from foveate.data.vocabulary import SPECIAL
-from foveate.losses import choose_swaps, content_resourcing, content_swapping
-from foveate.losses.contrastive import Aggregate, cosine
-from foveate.models import CrossAttended
+from foveate.lab.data.vocabulary import SPECIAL
+from foveate.lab.losses import choose_swaps, content_resourcing, content_swapping
+from foveate.lab.losses.contrastive import Aggregate, cosine
+from foveate.lab.models import CrossAttended
 
 Encode: TypeAlias = Callable[[Tensor], Tensor]
 

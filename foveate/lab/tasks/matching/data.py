@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.data.feature_store import FeatureRecord
-from foveate.data.samples import Caption, Dataset, Id
-from foveate.data.vocabulary import SPECIAL, UNKNOWN
-from foveate.encoders import sentence_encoder
-from foveate.features import ImageFeatures
-from foveate.tasks.images import ImageReader, ImageSource, stack_images
-from foveate.tasks.inputs import Inputs
+from foveate.lab.data.feature_store import FeatureRecord
+from foveate.lab.data.samples import Caption, Dataset, Id
+from foveate.lab.data.vocabulary import SPECIAL, UNKNOWN
+from foveate.lab.encoders import sentence_encoder
+from foveate.lab.features import ImageFeatures
+from foveate.lab.tasks.images import ImageReader, ImageSource, stack_images
+from foveate.lab.tasks.inputs import Inputs
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from foveate.data.vocabulary import Vocabulary
-from foveate.encoders import WordsInContext
 from foveate.errors import DataError
-from foveate.models import FragmentMatcher
-from foveate.tasks.other_run import OtherRun
+from foveate.lab.data.vocabulary import Vocabulary
+from foveate.lab.encoders import WordsInContext
+from foveate.lab.models import FragmentMatcher
+from foveate.lab.tasks.other_run import OtherRun
 
 # A sentence has the mean of its states, a word its own: about the part of one word in the mean, for the same size.
 STATES = 0.3

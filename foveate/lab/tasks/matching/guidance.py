@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from foveate.data.samples import Caption
-from foveate.losses import kl_guidance
+from foveate.lab.data.samples import Caption
+from foveate.lab.losses import kl_guidance
+from foveate.lab.models import CrossAttended
 from foveate.metrics.grounding import Locations, relevant_locations
-from foveate.models import CrossAttended
 
 
 def phrase_targets(

@@ -12,15 +12,15 @@ from torch import Tensor
 from foveate.attention import Attended
 from foveate.checks import check_counts
 from foveate.errors import DataError
-from foveate.models import Fragments, MatchingModel, Scorer
-from foveate.models.fragments import join_fragments
-from foveate.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
-from foveate.tasks.images import ImageLike, encoder_input
-from foveate.tasks.inputs import ImagePredictor
-from foveate.tasks.matching.data import pretrained_states
+from foveate.lab.models import Fragments, MatchingModel, Scorer
+from foveate.lab.models.fragments import join_fragments
+from foveate.lab.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
+from foveate.lab.tasks.images import ImageLike, encoder_input
+from foveate.lab.tasks.inputs import ImagePredictor
+from foveate.lab.tasks.matching.data import pretrained_states
 
 if TYPE_CHECKING:
-    from foveate.tasks.matching.task import Matching  # noqa: F401  (the type argument of the base class)
+    from foveate.lab.tasks.matching.task import Matching  # noqa: F401  (the type argument of the base class)
 
 Item = TypeVar("Item")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from foveate.models import Scorer
-from foveate.tasks.images import captioned_images
-from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, Rated, fraction
+from foveate.lab.models import Scorer
+from foveate.lab.tasks.images import captioned_images
+from foveate.lab.tasks.presentation import Demo, DrawnExample, Measure, Presentation, Rated, fraction
 
 if TYPE_CHECKING:
-    from foveate.data.samples import Caption, Dataset, ImageRecord
-    from foveate.tasks.matching.data import CaptionPairs
-    from foveate.tasks.matching.predictor import MatchingPredictor
+    from foveate.lab.data.samples import Caption, Dataset, ImageRecord
+    from foveate.lab.tasks.matching.data import CaptionPairs
+    from foveate.lab.tasks.matching.predictor import MatchingPredictor
 
 
 def draw_words(
@@ -105,9 +105,4 @@ DEMO = Demo(
     "scenes-matching",
     ("softmax", "sparsemax", "entmax", "tvmax"),
     ("softmax", "sparsemax"),
-)
-PAGE = Page(
-    "Search",
-    "Images that a text describes, with attention maps; captions that fit an image.",
-    "foveate.studio.search_page:build",
 )

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from foveate.data.samples import Caption
 from foveate.errors import DataError
-from foveate.metrics import GroundingMetrics, retrieval_metrics
+from foveate.lab.data.samples import Caption
+from foveate.lab.metrics import retrieval_metrics
+from foveate.lab.metrics.retrieval import LEVELS, Ranks
+from foveate.lab.models import Fragments
+from foveate.lab.models.fragments import join_fragments
+from foveate.lab.tasks.matching.data import MatchingBatch
+from foveate.lab.tasks.task import Metrics
+from foveate.metrics import GroundingMetrics
 from foveate.metrics.grounding import AttendedRule, Locations
 from foveate.metrics.means import ExampleKey, ExampleValues
-from foveate.metrics.retrieval import LEVELS, Ranks
-from foveate.models import Fragments
-from foveate.models.fragments import join_fragments
-from foveate.tasks.matching.data import MatchingBatch
-from foveate.tasks.task import Metrics
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from foveate.attention import MECHANISMS
 from foveate.checks import check_number
-from foveate.losses.ranking import NEGATIVES, Negatives, info_nce, ranking_hinge
-from foveate.models import MatchingModelSettings, SCANSettings
+from foveate.lab.losses.ranking import NEGATIVES, Negatives, info_nce, ranking_hinge
+from foveate.lab.models import MatchingModelSettings, SCANSettings
+from foveate.lab.tasks.inputs import RENAMED, Content, TaskSettings
 from foveate.registry import lookup
-from foveate.tasks.inputs import RENAMED, Content, TaskSettings
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from foveate.encoders import sentence_encoder
-from foveate.features import ImageFeatures
-from foveate.io import DataRoot
+from foveate.lab.data.samples import DataRoot
+from foveate.lab.encoders import sentence_encoder
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models import FragmentMatcher, Fragments, MatchingModel, Scorer
+from foveate.lab.tasks.images import encoder_input
+from foveate.lab.tasks.inputs import CaptionedTask
+from foveate.lab.tasks.matching.constraints import resourcing, swapping, swapping_all
+from foveate.lab.tasks.matching.data import CaptionPairs, MatchingBatch, MatchingExample, collate, drop_words
+from foveate.lab.tasks.matching.dual_start import start_from_dual
+from foveate.lab.tasks.matching.guidance import guide
+from foveate.lab.tasks.matching.predictor import MatchingPredictor
+from foveate.lab.tasks.matching.report import DEMO, PRESENTATION
+from foveate.lab.tasks.matching.retrieval_quality import MatchingMetrics, MatchingPrediction
+from foveate.lab.tasks.matching.settings import MatchingSettings
+from foveate.lab.tasks.presentation import Demo, Presentation
+from foveate.lab.tasks.task import Loss
 from foveate.metrics.grounding import Locations
-from foveate.models import FragmentMatcher, Fragments, MatchingModel, Scorer
-from foveate.tasks.images import encoder_input
-from foveate.tasks.inputs import CaptionedTask
-from foveate.tasks.matching.constraints import resourcing, swapping, swapping_all
-from foveate.tasks.matching.data import CaptionPairs, MatchingBatch, MatchingExample, collate, drop_words
-from foveate.tasks.matching.dual_start import start_from_dual
-from foveate.tasks.matching.guidance import guide
-from foveate.tasks.matching.predictor import MatchingPredictor
-from foveate.tasks.matching.report import DEMO, PAGE, PRESENTATION
-from foveate.tasks.matching.retrieval_quality import MatchingMetrics, MatchingPrediction
-from foveate.tasks.matching.settings import MatchingSettings
-from foveate.tasks.presentation import Demo, Page, Presentation
-from foveate.tasks.task import Loss
 
 # Captions whose attention is computed together when a split is evaluated.
 CAPTIONS_AT_ONCE = 64
@@ -41,8 +41,8 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
         settings: everything that can be chosen.
         inputs: the tokens of captions and the origin of the features.
 
-    >>> from foveate.models import SCANSettings
-    >>> from foveate.tasks.images import Conv
+    >>> from foveate.lab.models import SCANSettings
+    >>> from foveate.lab.tasks.images import Conv
     >>> settings = MatchingSettings(model=SCANSettings(hidden=8), images=Conv((8, 8)), word_dim=8, min_count=1, limit=4)
     >>> task = Matching.from_data(settings, None)
     >>> batch = task.collate([task.examples("val", None)[number] for number in range(2)])
@@ -55,7 +55,6 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
     objective: ClassVar[str] = "rsum"
     presentation: ClassVar[Presentation] = PRESENTATION
     demo: ClassVar[Demo | None] = DEMO
-    page: ClassVar[Page | None] = PAGE
     # A counter of batches that older versions kept among the weights.
     obsolete_weights: ClassVar[frozenset[str]] = frozenset({"batches"})
 

@@ -1,7 +1,7 @@
 """Visual question answering."""
 
-from foveate.tasks.vqa.predictor import Answer, VQAPredictor
-from foveate.tasks.vqa.settings import VQASettings
-from foveate.tasks.vqa.task import VQA
+from foveate.lab.tasks.vqa.predictor import Answer, VQAPredictor
+from foveate.lab.tasks.vqa.settings import VQASettings
+from foveate.lab.tasks.vqa.task import VQA
 
 __all__ = ["VQA", "Answer", "VQAPredictor", "VQASettings"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from foveate.losses import choose_swaps, content_resourcing, content_swapping
-from foveate.models.answering import Reading
+from foveate.lab.losses import choose_swaps, content_resourcing, content_swapping
+from foveate.lab.models.answering import Reading
 from foveate.ops.support import above_uniform
 
 

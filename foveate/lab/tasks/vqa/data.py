@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.data.feature_store import FeatureRecord
-from foveate.data.samples import Dataset, Question
-from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError
-from foveate.features import ImageFeatures
-from foveate.io import DataDirectory, DataRoot, read_json
+from foveate.io import read_json
+from foveate.lab.data.feature_store import FeatureRecord
+from foveate.lab.data.samples import DataDirectory, DataRoot, Dataset, Question
+from foveate.lab.data.vocabulary import AnswerVocabulary
+from foveate.lab.features import ImageFeatures
+from foveate.lab.tasks.images import ImageReader, ImageSource, stack_images
+from foveate.lab.tasks.inputs import Inputs, choose_min_count
+from foveate.lab.tasks.vqa.settings import VQASettings
 from foveate.ops.resample import resample_map, to_distribution
-from foveate.tasks.images import ImageReader, ImageSource, stack_images
-from foveate.tasks.inputs import Inputs, choose_min_count
-from foveate.tasks.vqa.settings import VQASettings
 
 SOURCE = "openvqa publishes answer_dict.json; a plain JSON list of answers works too"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from foveate.data.vocabulary import Vocabulary
 from foveate.errors import DataError
-from foveate.models import ReasoningDAN
-from foveate.tasks.other_run import OtherRun
+from foveate.lab.data.vocabulary import Vocabulary
+from foveate.lab.models import ReasoningDAN
+from foveate.lab.tasks.other_run import OtherRun
 
 SOURCE = "a run of m-DAN: foveate train matching-mdan-flickr8k"
 WORDS = "text.words.weight"

@@ -11,16 +11,16 @@ from torch import Tensor
 
 from foveate.attention import Attended
 from foveate.checks import check_counts
-from foveate.data.vocabulary import PAD
 from foveate.errors import DataError
-from foveate.models.answering import Answered, AnsweringModel
-from foveate.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
-from foveate.tasks.images import ImageLike, encoder_input
-from foveate.tasks.inputs import ImagePredictor
-from foveate.tasks.vqa.data import VQABatch
+from foveate.lab.data.vocabulary import PAD
+from foveate.lab.models.answering import Answered, AnsweringModel
+from foveate.lab.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
+from foveate.lab.tasks.images import ImageLike, encoder_input
+from foveate.lab.tasks.inputs import ImagePredictor
+from foveate.lab.tasks.vqa.data import VQABatch
 
 if TYPE_CHECKING:
-    from foveate.tasks.vqa.task import VQA  # noqa: F401  (the type argument of the base class)
+    from foveate.lab.tasks.vqa.task import VQA  # noqa: F401  (the type argument of the base class)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foveate.data.samples import Dataset, ImageRecord, Question
-from foveate.tasks.images import is_on_disk
-from foveate.tasks.presentation import Demo, DrawnExample, Measure, Page, Presentation, Rated, fraction
+from foveate.lab.data.samples import Dataset, ImageRecord, Question
+from foveate.lab.tasks.images import is_on_disk
+from foveate.lab.tasks.presentation import Demo, DrawnExample, Measure, Presentation, Rated, fraction
 
 if TYPE_CHECKING:
-    from foveate.tasks.vqa.data import QuestionExamples
-    from foveate.tasks.vqa.predictor import VQAPredictor
+    from foveate.lab.tasks.vqa.data import QuestionExamples
+    from foveate.lab.tasks.vqa.predictor import VQAPredictor
 
 TAGS = ("two-distant", "small")
 MAX_COLUMNS = 5
@@ -63,7 +63,7 @@ def choose_questions(data: Dataset, count: int) -> list[Question]:
 
     Questions whose image is not on disk are skipped.
 
-    >>> from foveate.data.scenes import make_scenes
+    >>> from foveate.lab.data.scenes import make_scenes
     >>> chosen = choose_questions(make_scenes(split="val", count=30), 3)
     >>> ["two-distant" in chosen[0].tags, "small" in chosen[1].tags, len({q.question_type for q in chosen})]
     [True, True, 3]
@@ -158,9 +158,4 @@ DEMO = Demo(
     "scenes-vqa",
     ("softmax", "sparsemax", "tvmax", "continuous-softmax", "continuous-sparsemax", "multimodal"),
     ("softmax", "tvmax", "multimodal"),
-)
-PAGE = Page(
-    "Ask",
-    "Ask about an image, and see where several attention mechanisms look for the same scores.",
-    "foveate.studio.ask_page:build",
 )

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from foveate.checks import check_counts
-from foveate.losses import LOSSES
-from foveate.metrics.accuracy import RULES, Rule
-from foveate.models import AnsweringSettings, MCANSettings, ReasoningDANSettings
+from foveate.lab.losses import LOSSES
+from foveate.lab.metrics.accuracy import RULES, Rule
+from foveate.lab.models import AnsweringSettings, MCANSettings, ReasoningDANSettings
+from foveate.lab.tasks.inputs import RENAMED, Content, TaskSettings
 from foveate.registry import lookup
-from foveate.tasks.inputs import RENAMED, Content, TaskSettings
 
 # Besides the losses that compare maps, that of the mechanism itself.
 GUIDANCE = {"scores": None} | {name: row for name, row in LOSSES.items() if row.reads == "maps"}

@@ -11,26 +11,27 @@ import torch
 from torch import Tensor
 
 from foveate.attention.attended import Grid, grid_size, map_weights
-from foveate.data.vocabulary import AnswerVocabulary
 from foveate.errors import DataError
-from foveate.io import DataRoot
-from foveate.losses import LOSSES
-from foveate.metrics import AnswerAccuracy, AttentionMetrics, box_maps, choose_answers
-from foveate.metrics.accuracy import Rule, question_keys
-from foveate.models import Answered, AnsweringModel, ReasoningDAN
-from foveate.models.answering import Reading
+from foveate.lab.data.samples import DataRoot
+from foveate.lab.data.vocabulary import AnswerVocabulary
+from foveate.lab.losses import LOSSES
+from foveate.lab.metrics import AnswerAccuracy, choose_answers
+from foveate.lab.metrics.accuracy import Rule, question_keys
+from foveate.lab.models import Answered, AnsweringModel, ReasoningDAN
+from foveate.lab.models.answering import Reading
+from foveate.lab.tasks.images import encoder_input
+from foveate.lab.tasks.inputs import CombinedMetrics, ImageTextTask, Inputs
+from foveate.lab.tasks.presentation import Demo, Presentation
+from foveate.lab.tasks.task import Loss
+from foveate.lab.tasks.vqa.constraints import answer_resourcing, answer_swapping
+from foveate.lab.tasks.vqa.data import QuestionExamples, VQABatch, VQAExample, choose_vocabulary, collate
+from foveate.lab.tasks.vqa.matching_start import start_from_matching
+from foveate.lab.tasks.vqa.predictor import VQAPredictor
+from foveate.lab.tasks.vqa.report import DEMO, PRESENTATION
+from foveate.lab.tasks.vqa.settings import VQASettings
+from foveate.metrics import AttentionMetrics, box_maps
 from foveate.ops.density import Density
 from foveate.ops.resample import resample_map
-from foveate.tasks.images import encoder_input
-from foveate.tasks.inputs import CombinedMetrics, ImageTextTask, Inputs
-from foveate.tasks.presentation import Demo, Page, Presentation
-from foveate.tasks.task import Loss
-from foveate.tasks.vqa.constraints import answer_resourcing, answer_swapping
-from foveate.tasks.vqa.data import QuestionExamples, VQABatch, VQAExample, choose_vocabulary, collate
-from foveate.tasks.vqa.matching_start import start_from_matching
-from foveate.tasks.vqa.predictor import VQAPredictor
-from foveate.tasks.vqa.report import DEMO, PAGE, PRESENTATION
-from foveate.tasks.vqa.settings import VQASettings
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         inputs: the tokens of questions and the origin of the features.
         answers: the answers to choose from.
 
-    >>> from foveate.models import MCANSettings
-    >>> from foveate.tasks.images import Conv
+    >>> from foveate.lab.models import MCANSettings
+    >>> from foveate.lab.tasks.images import Conv
     >>> model = MCANSettings(hidden=16, heads=2, layers=1)
     >>> task = VQA.from_data(VQASettings(model=model, images=Conv((8, 8)), word_dim=8, limit=12), None)
     >>> batch = task.collate([task.examples("train", None)[0]])
@@ -96,7 +97,6 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
     objective: ClassVar[str] = "accuracy"
     presentation: ClassVar[Presentation] = PRESENTATION
     demo: ClassVar[Demo | None] = DEMO
-    page: ClassVar[Page | None] = PAGE
 
     answers: AnswerVocabulary
 

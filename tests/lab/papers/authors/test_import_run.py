@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import foveate as fv
-from foveate.cli.main import main
-from foveate.data import DATASETS
-from foveate.data.feature_store import FeatureRecord, StoreDescription, stack_features
-from foveate.data.store_writer import write_store
-from tests.authors.layouts import ReleasedMatcher, ReleasedMCAN
-from tests.models import matching_reference
+from foveate.apps.cli.main import main
+from foveate.lab.data import DATASETS
+from foveate.lab.data.feature_store import FeatureRecord, StoreDescription, stack_features
+from foveate.lab.data.store_writer import write_store
+from tests.lab.models import matching_reference
+from tests.lab.papers.authors.layouts import ReleasedMatcher, ReleasedMCAN
 
 WORDS = ["what", "color", "is", "the", "cat", "dog", "on"]
 ANSWERS = ["yes", "no", "2", "red"]
@@ -229,7 +229,7 @@ def test_a_store_must_have_the_size_of_the_features(tmp_path: Path, capsys: pyte
 
 
 def test_namespaces_may_hold_plain_values_only(tmp_path: Path) -> None:
-    from foveate.authors.checkpoint import read_checkpoint
+    from foveate.lab.papers.authors.checkpoint import read_checkpoint
 
     torch.save({"opt": Namespace(a=1)}, tmp_path / "ok.pth")
     assert read_checkpoint(tmp_path / "ok.pth")["opt"].a == 1

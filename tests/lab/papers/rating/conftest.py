@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from foveate.rating import Study, make_study
+from foveate.lab.papers.rating import Study, make_study
 
 RUNS = ("scenes-captioning", "scenes-captioning mechanism=sparsemax", "scenes-captioning mechanism=tvmax")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from foveate.rating import RatingStore, Study, read_results
+from foveate.lab.papers.rating import RatingStore, Study, read_results
 from tests.pages import serve, skip_without_browser
 
 pytestmark = pytest.mark.slow

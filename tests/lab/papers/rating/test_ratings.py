@@ -9,11 +9,11 @@ import re
 import numpy as np
 import pytest
 
-from foveate.cli.main import main
+from foveate.apps.cli.main import main
+from foveate.apps.studio.rating_page import answer, begin_html, sheet_html
 from foveate.errors import DataError
-from foveate.rating import RatingStore, Study, read_results
-from foveate.rating.rating_store import questions
-from foveate.studio.rating_page import answer, begin_html, sheet_html
+from foveate.lab.papers.rating import RatingStore, Study, read_results
+from foveate.lab.papers.rating.rating_store import questions
 
 
 def rate_all(store: RatingStore, rater: str, quality: dict[int, int], relevance: dict[int, int]) -> None:

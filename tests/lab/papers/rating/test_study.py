@@ -12,10 +12,10 @@ from PIL import Image
 
 from foveate.attention import Attended
 from foveate.errors import DataError
-from foveate.rating import Study, make_study
-from foveate.rating.study import STUDY, content_words, maps_of, overlay
-from foveate.tasks.presentation import Rated
-from tests.rating.conftest import RUNS
+from foveate.lab.papers.rating import Study, make_study
+from foveate.lab.papers.rating.study import STUDY, content_words, maps_of, overlay
+from foveate.lab.tasks.presentation import Rated
+from tests.lab.papers.rating.conftest import RUNS
 
 
 def test_a_study_holds_every_run_for_every_image(study: Study) -> None:

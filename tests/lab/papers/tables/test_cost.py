@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from foveate.data.vocabulary import SPECIAL, AnswerVocabulary, Vocabulary
-from foveate.features import ImageFeatures
-from foveate.recipes import RECIPES
-from foveate.tables.cost import MULTIPLY_ADDS
-from foveate.tasks import TASKS
-from foveate.tasks.inputs import Inputs
+from foveate.lab.data.vocabulary import SPECIAL, AnswerVocabulary, Vocabulary
+from foveate.lab.features import ImageFeatures
+from foveate.lab.papers.tables.cost import MULTIPLY_ADDS
+from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
+from foveate.lab.tasks.inputs import Inputs
 
 # Recipe, grid (None for 36 regions), tokens, images, captions or questions per image.
 CASES = {

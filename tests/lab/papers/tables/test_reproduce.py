@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from foveate.cli import main
-from foveate.data import FeatureStore
-from foveate.rating import RatingStore, Study
-from foveate.rating.rating_store import questions
-from foveate.tables import TABLES
+from foveate.apps.cli import main
+from foveate.lab.data import FeatureStore
+from foveate.lab.papers.rating import RatingStore, Study
+from foveate.lab.papers.rating.rating_store import questions
+from foveate.lab.papers.tables import TABLES
 
 
 @pytest.fixture(autouse=True)
@@ -171,7 +171,7 @@ def test_torchrun_trains_evaluates_and_encodes_with_two_processes(
     monkeypatch.setenv("PATH", "")  # without Java
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "foveate"]
     arguments = ["reproduce", name, "--only", row, "--tiny", "--out", "out"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[4]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("report:") == 1

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from foveate.cli import main
-from foveate.data import FeatureStore
+from foveate.apps.cli import main
+from foveate.lab.data import FeatureStore
+from foveate.lab.papers.tables import TABLES
+from foveate.lab.papers.tables.tiny import TINY_SETTINGS, make_files
+from foveate.lab.papers.tables.tiny.coco_files import DIM, SIDE, SUBSETS, features_of
+from foveate.lab.recipes import RECIPES
 from foveate.metrics import box_maps
-from foveate.recipes import RECIPES
-from foveate.tables import TABLES
-from foveate.tables.tiny import TINY_SETTINGS, make_files
-from foveate.tables.tiny.coco_files import DIM, SIDE, SUBSETS, features_of
 
 BOXES = np.array([[0, 0, 20, 40], [20, 0, 40, 40]], np.float32)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from foveate.errors import DataError
-from foveate.recipes import RECIPES
-from foveate.tables import TABLES
-from foveate.tables.cost import cost_of, recipe_of, total
-from foveate.tables.integration import METHODS, measure_integration
-from foveate.tables.run import check_files
-from foveate.tables.tiny import TINY_SETTINGS, make_files
-from foveate.train import override
+from foveate.lab.papers.tables import TABLES
+from foveate.lab.papers.tables.cost import cost_of, recipe_of, total
+from foveate.lab.papers.tables.integration import METHODS, measure_integration
+from foveate.lab.papers.tables.run import check_files
+from foveate.lab.papers.tables.tiny import TINY_SETTINGS, make_files
+from foveate.lab.recipes import RECIPES
+from foveate.lab.train import override
 
 NAMES = [
     *("000-shares", "000-table-1", "000-table-2"),
@@ -93,7 +93,7 @@ def test_methods_of_integration_agree() -> None:
 
 
 def test_the_page_is_what_its_script_writes() -> None:
-    docs = Path(__file__).parents[2] / "docs"
+    docs = Path(__file__).resolve().parents[4] / "docs"
     made = runpy.run_path(str(docs / "reproduce_page.py"))
     text = (docs / "reproduce.md").read_text(encoding="utf-8")
     assert made["page"](text) == text, "run python docs/reproduce_page.py"
@@ -101,7 +101,7 @@ def test_the_page_is_what_its_script_writes() -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_page_says_what_a_table_needs(name: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[4] / "docs" / "reproduce.md").read_text(encoding="utf-8")
     section = page.partition(f"## {name}\n")[2].partition("\n## ")[0]
     table = TABLES[name]
     files = {*table.files, *(feature.made_from for feature in table.features)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foveate.models import LSTMCaptionerSettings
-from foveate.tasks import Captioning
-from foveate.tasks.captioning.settings import CaptioningSettings
-from foveate.tasks.images import Conv
+from foveate.lab.models import LSTMCaptionerSettings
+from foveate.lab.tasks import Captioning
+from foveate.lab.tasks.captioning.settings import CaptioningSettings
+from foveate.lab.tasks.images import Conv
 
 MODEL = LSTMCaptionerSettings(hidden=8)
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from foveate.attention import mechanism
-from foveate.encoders import StoredFeatures
-from foveate.features import ImageFeatures
-from foveate.models import Captioner
-from foveate.tasks.captioning.constraints import SampledWords, sample_one_word, word_resourcing, word_swapping
+from foveate.lab.encoders import StoredFeatures
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models import Captioner
+from foveate.lab.tasks.captioning.constraints import SampledWords, sample_one_word, word_resourcing, word_swapping
 
 V = 12
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foveate.data.samples import Box, Caption, Dataset, ImageRecord, Phrase
-from foveate.data.scenes import make_scenes
-from foveate.data.vocabulary import BOS, EOS, Vocabulary
-from foveate.tasks import Captioning
-from foveate.tasks.captioning.data import CaptionExample, collate, object_names
-from foveate.tasks.inputs import Inputs
-from tests.tasks.captioning.small import batch_of, settings
+from foveate.lab.data.samples import Caption, Dataset, ImageRecord, Phrase
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.data.vocabulary import BOS, EOS, Vocabulary
+from foveate.lab.tasks import Captioning
+from foveate.lab.tasks.captioning.data import CaptionExample, collate, object_names
+from foveate.lab.tasks.inputs import Inputs
+from foveate.ops.boxes import Box
+from tests.lab.tasks.captioning.small import batch_of, settings
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from foveate import hub
-from foveate.cli.caption import caption, draw
-from foveate.data.scenes import make_scenes
+from foveate.apps.cli.caption import caption, draw
 from foveate.errors import DataError
-from foveate.recipes.captioning_recipes import CAPTIONING_RECIPES
-from foveate.tasks.captioning.predictor import CaptionPredictor
-from foveate.train import override, train_recipe
+from foveate.lab import hub
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.recipes.captioning_recipes import CAPTIONING_RECIPES
+from foveate.lab.tasks.captioning.predictor import CaptionPredictor
+from foveate.lab.train import override, train_recipe
 
 SMALL = ["limit=4", "hidden=16", "word_dim=8", "max_words=6", "batch_size=2", "training.steps=6", "lr=0.02"]
 

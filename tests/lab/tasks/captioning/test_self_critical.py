@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foveate.models.decoding import Decoded
-from foveate.tasks import Captioning
-from foveate.tasks.captioning.self_critical import self_critical_loss
-from foveate.tasks.images import encoder_input
-from tests.tasks.captioning.small import batch_of, settings
+from foveate.lab.models.decoding import Decoded
+from foveate.lab.tasks import Captioning
+from foveate.lab.tasks.captioning.self_critical import self_critical_loss
+from foveate.lab.tasks.images import encoder_input
+from tests.lab.tasks.captioning.small import batch_of, settings
 
 
 def small() -> Captioning:

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from foveate.errors import UnknownName
-from foveate.models import LSTMCaptionerSettings
-from foveate.tasks import TASKS, Captioning
-from foveate.tasks.inputs import Constraint
-from tests.tasks.captioning.small import batch_of, settings
+from foveate.lab.models import LSTMCaptionerSettings
+from foveate.lab.tasks import TASKS, Captioning
+from foveate.lab.tasks.inputs import Constraint
+from tests.lab.tasks.captioning.small import batch_of, settings
 
 
 @pytest.fixture(scope="module")

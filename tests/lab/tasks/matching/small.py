@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from foveate.data.feature_store import FeatureRecord
-from foveate.data.samples import Caption, Phrase
-from foveate.data.vocabulary import Vocabulary
-from foveate.models import (
+from foveate.lab.data.feature_store import FeatureRecord
+from foveate.lab.data.samples import Caption, Phrase
+from foveate.lab.data.vocabulary import Vocabulary
+from foveate.lab.models import (
     BFANSettings,
     DualSettings,
     MatchingDANSettings,
     MatchingModelSettings,
     SCANSettings,
 )
-from foveate.tasks.images import Conv
-from foveate.tasks.matching import Matching
-from foveate.tasks.matching.data import MatchingBatch
-from foveate.tasks.matching.settings import MatchingSettings
+from foveate.lab.tasks.images import Conv
+from foveate.lab.tasks.matching import Matching
+from foveate.lab.tasks.matching.data import MatchingBatch
+from foveate.lab.tasks.matching.settings import MatchingSettings
 
 SMALL = MatchingSettings(model=SCANSettings(hidden=8), images=Conv((8, 8, 8, 8)), word_dim=6, min_count=1, limit=4)
 

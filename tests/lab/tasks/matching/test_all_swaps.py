@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 
 from foveate.attention import mechanism
-from foveate.data.vocabulary import SPECIAL
-from foveate.models import SCAN, Fragments
-from foveate.tasks.matching.constraints import swapping_all
+from foveate.lab.data.vocabulary import SPECIAL
+from foveate.lab.models import SCAN, Fragments
+from foveate.lab.tasks.matching.constraints import swapping_all
 
 
 def pairs(direction: str) -> tuple[tuple, torch.Tensor, torch.Tensor]:

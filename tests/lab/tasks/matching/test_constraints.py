@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from foveate.attention import mechanism
-from foveate.data.vocabulary import UNKNOWN
-from foveate.losses import choose_swaps, content_resourcing
-from foveate.models import (
+from foveate.lab.data.vocabulary import UNKNOWN
+from foveate.lab.losses import choose_swaps, content_resourcing
+from foveate.lab.models import (
     BFAN,
     SCAN,
     Fragments,
     LogSumExp,
     Mean,
 )
-from foveate.tasks.matching.constraints import idf, resourcing, sample_places, swapping
+from foveate.lab.tasks.matching.constraints import idf, resourcing, sample_places, swapping
 
 
 def looks_of(scorer: SCAN | BFAN) -> tuple:

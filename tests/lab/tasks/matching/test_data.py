@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from foveate.data.vocabulary import BOS, EOS
-from foveate.tasks.inputs import Inputs
-from foveate.tasks.matching import Matching
-from foveate.tasks.matching.data import MatchingExample, collate
-from tests.tasks.matching.small import SMALL, WORDS, caption, features
+from foveate.lab.data.vocabulary import BOS, EOS
+from foveate.lab.tasks.inputs import Inputs
+from foveate.lab.tasks.matching import Matching
+from foveate.lab.tasks.matching.data import MatchingExample, collate
+from tests.lab.tasks.matching.small import SMALL, WORDS, caption, features
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import save_file
 
 from foveate.attention import mechanism
-from foveate.encoders import StoredFeatures
 from foveate.errors import DataError, UnknownName
-from foveate.features import ImageFeatures
-from foveate.losses import ranking_hinge
-from foveate.models import Dual, DualSettings, FragmentMatcher, SCANSettings
-from foveate.tasks.matching import Matching
-from foveate.tasks.matching.dual_start import start_from_dual
-from foveate.tasks.matching.settings import MatchingSettings, Ranking
-from tests.tasks.matching.small import MODELS, SMALL, WORDS, batch_of
+from foveate.lab.encoders import StoredFeatures
+from foveate.lab.features import ImageFeatures
+from foveate.lab.losses import ranking_hinge
+from foveate.lab.models import Dual, DualSettings, FragmentMatcher, SCANSettings
+from foveate.lab.tasks.matching import Matching
+from foveate.lab.tasks.matching.dual_start import start_from_dual
+from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
+from tests.lab.tasks.matching.small import MODELS, SMALL, WORDS, batch_of
 
 DUAL = DualSettings(hidden=8, text="minilm")
 STATES = 384

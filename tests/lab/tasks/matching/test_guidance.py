@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from foveate.data.samples import Box, Phrase
-from foveate.models import CrossAttended, Fragments, SCANSettings
-from foveate.tasks.images import Stored
-from foveate.tasks.matching import Matching
-from foveate.tasks.matching.guidance import guide, phrase_targets
-from foveate.tasks.matching.settings import MatchingSettings
-from tests.tasks.matching.small import MODELS, SMALL, batch_of, caption
+from foveate.lab.data.samples import Phrase
+from foveate.lab.models import CrossAttended, Fragments, SCANSettings
+from foveate.lab.tasks.images import Stored
+from foveate.lab.tasks.matching import Matching
+from foveate.lab.tasks.matching.guidance import guide, phrase_targets
+from foveate.lab.tasks.matching.settings import MatchingSettings
+from foveate.ops.boxes import Box
+from tests.lab.tasks.matching.small import MODELS, SMALL, batch_of, caption
 
 LEFT = Phrase(1, 3, "disc", (), (Box(0.0, 0.0, 0.5, 1.0),))
 UNLINKED = Phrase(3, 4, "dog", (), unlinked="no box")

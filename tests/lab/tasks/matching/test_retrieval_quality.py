@@ -7,16 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from foveate.data.samples import Box, Phrase
-from foveate.metrics import retrieval_metrics
-from foveate.models import (
+from foveate.lab.data.samples import Phrase
+from foveate.lab.metrics import retrieval_metrics
+from foveate.lab.models import (
     Fragments,
 )
-from foveate.tasks.inputs import Inputs
-from foveate.tasks.matching import Matching
-from foveate.tasks.matching.data import MatchingExample
-from foveate.tasks.matching.retrieval_quality import MatchingPrediction
-from tests.tasks.matching.small import MODELS, SMALL, WORDS, batch_of, caption, features
+from foveate.lab.tasks.inputs import Inputs
+from foveate.lab.tasks.matching import Matching
+from foveate.lab.tasks.matching.data import MatchingExample
+from foveate.lab.tasks.matching.retrieval_quality import MatchingPrediction
+from foveate.ops.boxes import Box
+from tests.lab.tasks.matching.small import MODELS, SMALL, WORDS, batch_of, caption, features
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from foveate import hub
-from foveate.data.scenes import make_scenes
 from foveate.errors import DataError
-from foveate.recipes.matching_recipes import MATCHING_RECIPES
-from foveate.train import override, train_recipe
-from foveate.train.records import LOG, read_log
+from foveate.lab import hub
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.recipes.matching_recipes import MATCHING_RECIPES
+from foveate.lab.train import override, train_recipe
+from foveate.lab.train.records import LOG, read_log
 
 SMALL = [
     "limit=4",

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from foveate.errors import UnknownName
-from foveate.models import (
+from foveate.lab.models import (
     BFANSettings,
     LogSumExp,
     MatchingDANSettings,
     Mean,
     SCANSettings,
 )
-from foveate.tasks.images import Conv
-from foveate.tasks.inputs import Constraint
-from foveate.tasks.matching.settings import MatchingSettings, Ranking
-from tests.tasks.matching.small import SMALL
+from foveate.lab.tasks.images import Conv
+from foveate.lab.tasks.inputs import Constraint
+from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
+from tests.lab.tasks.matching.small import SMALL
 
 
 def test_sizes_and_names_of_models_are_checked() -> None:

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 import torch
 
-from foveate.data.vocabulary import SPECIAL, UNKNOWN
 from foveate.errors import DataError
-from foveate.losses import info_nce, ranking_hinge
-from foveate.models import (
+from foveate.lab.data.vocabulary import SPECIAL, UNKNOWN
+from foveate.lab.losses import info_nce, ranking_hinge
+from foveate.lab.models import (
     BFANSettings,
     MatchingDAN,
     MatchingDANSettings,
     SCANSettings,
 )
-from foveate.tasks.inputs import Constraint
-from foveate.tasks.matching import Matching
-from foveate.tasks.matching.constraints import resourcing, swapping
-from foveate.tasks.matching.data import drop_words
-from foveate.tasks.matching.settings import Ranking
-from tests.tasks.matching.small import MODELS, SMALL, batch_of
+from foveate.lab.tasks.inputs import Constraint
+from foveate.lab.tasks.matching import Matching
+from foveate.lab.tasks.matching.constraints import resourcing, swapping
+from foveate.lab.tasks.matching.data import drop_words
+from foveate.lab.tasks.matching.settings import Ranking
+from tests.lab.tasks.matching.small import MODELS, SMALL, batch_of
 
 
 @pytest.fixture(scope="module")

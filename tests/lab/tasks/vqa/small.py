@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from foveate.models import MCANSettings
-from foveate.tasks.images import Conv
-from foveate.tasks.vqa import VQA
-from foveate.tasks.vqa.settings import VQASettings
+from foveate.lab.models import MCANSettings
+from foveate.lab.tasks.images import Conv
+from foveate.lab.tasks.vqa import VQA
+from foveate.lab.tasks.vqa.settings import VQASettings
 
 TINY = VQASettings(
     model=MCANSettings(16, heads=2, layers=1, dropout=0.0),

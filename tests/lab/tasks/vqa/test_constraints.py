@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from foveate.attention import DiscreteAttention
-from foveate.models import AnsweringSettings, MCANSettings, ReasoningDANSettings
-from foveate.models.answering import Reading
-from foveate.tasks.images import Conv
-from foveate.tasks.inputs import Constraint
-from foveate.tasks.vqa import VQA
-from foveate.tasks.vqa.constraints import answer_resourcing, answer_swapping
-from foveate.tasks.vqa.settings import VQASettings
+from foveate.lab.models import AnsweringSettings, MCANSettings, ReasoningDANSettings
+from foveate.lab.models.answering import Reading
+from foveate.lab.tasks.images import Conv
+from foveate.lab.tasks.inputs import Constraint
+from foveate.lab.tasks.vqa import VQA
+from foveate.lab.tasks.vqa.constraints import answer_resourcing, answer_swapping
+from foveate.lab.tasks.vqa.settings import VQASettings
 
 B, N, D, A = 5, 6, 4, 3
 

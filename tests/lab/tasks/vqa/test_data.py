@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from foveate.data.samples import Dataset, ImageRecord, Question
-from foveate.data.vocabulary import tokenize
-from foveate.encoders import Preprocess
-from foveate.tasks.vqa import VQA
-from foveate.tasks.vqa.data import QuestionExamples
-from tests.tasks.vqa.small import TINY, batch_of
+from foveate.lab.data.samples import Dataset, ImageRecord, Question
+from foveate.lab.data.vocabulary import tokenize
+from foveate.lab.encoders import Preprocess
+from foveate.lab.tasks.vqa import VQA
+from foveate.lab.tasks.vqa.data import QuestionExamples
+from tests.lab.tasks.vqa.small import TINY, batch_of
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import save_file
 
 from foveate.attention import mechanism
-from foveate.data.vocabulary import SPECIAL, Vocabulary
-from foveate.encoders import StoredFeatures
 from foveate.errors import DataError
-from foveate.features import ImageFeatures
-from foveate.models import MatchingDAN, MatchingDANSettings, MCANSettings, ReasoningDAN, ReasoningDANSettings
-from foveate.tasks.vqa.matching_start import start_from_matching
-from foveate.tasks.vqa.settings import VQASettings
+from foveate.lab.data.vocabulary import SPECIAL, Vocabulary
+from foveate.lab.encoders import StoredFeatures
+from foveate.lab.features import ImageFeatures
+from foveate.lab.models import MatchingDAN, MatchingDANSettings, MCANSettings, ReasoningDAN, ReasoningDANSettings
+from foveate.lab.tasks.vqa.matching_start import start_from_matching
+from foveate.lab.tasks.vqa.settings import VQASettings
 
 THEIRS, OWN = (*SPECIAL, "dog", "red", "ball"), (*SPECIAL, "what", "ball", "dog")
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from foveate.attention import MECHANISMS
 from foveate.errors import DataError
-from foveate.tasks.vqa import VQA
-from tests.tasks.vqa.small import TINY, image, model_of
+from foveate.lab.tasks.vqa import VQA
+from tests.lab.tasks.vqa.small import TINY, image, model_of
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from foveate.data.scenes import make_scenes
-from foveate.tasks.vqa.report import choose_questions, true_map
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.tasks.vqa.report import choose_questions, true_map
 
 
 def test_questions_are_of_different_kinds_and_images():

@@ -10,13 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
-from foveate import hub
-from foveate.cli.answer import answer
-from foveate.cli.predict import predict
-from foveate.data.scenes import make_scenes
+from foveate.apps.cli.answer import answer
+from foveate.apps.cli.predict import predict
 from foveate.errors import DataError
-from foveate.recipes.vqa_recipes import VQA_RECIPES
-from foveate.train import override, train_recipe
+from foveate.lab import hub
+from foveate.lab.data.scenes import make_scenes
+from foveate.lab.recipes.vqa_recipes import VQA_RECIPES
+from foveate.lab.train import override, train_recipe
 
 SMALL = [
     "limit=4",

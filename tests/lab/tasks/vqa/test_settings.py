@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foveate.errors import UnknownName
-from foveate.models import ReasoningDANSettings
-from foveate.tasks.vqa.settings import VQASettings
+from foveate.lab.models import ReasoningDANSettings
+from foveate.lab.tasks.vqa.settings import VQASettings
 
 
 def test_unknown_names_are_refused() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foveate.data.feature_store import FeatureRecord, StoreDescription
-from foveate.data.store_writer import import_features
 from foveate.errors import DataError
-from foveate.tasks.images import Stored
-from foveate.tasks.vqa import VQA
-from foveate.train import evaluate
-from tests.tasks.vqa.small import TINY, model_of
+from foveate.lab.data.feature_store import FeatureRecord, StoreDescription
+from foveate.lab.data.store_writer import import_features
+from foveate.lab.tasks.images import Stored
+from foveate.lab.tasks.vqa import VQA
+from foveate.lab.train import evaluate
+from tests.lab.tasks.vqa.small import TINY, model_of
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import torch
 
 from foveate.attention import MECHANISMS
 from foveate.errors import DataError, UnknownName
-from foveate.losses import answer_bce, answer_cross_entropy, js_guidance, kl_guidance
-from foveate.models import ReasoningDANSettings
-from foveate.tasks.vqa import VQA
-from foveate.train import Adam, Training, evaluate, fit
-from tests.tasks.vqa.small import TINY, batch_of, model_of
+from foveate.lab.losses import answer_bce, answer_cross_entropy, js_guidance, kl_guidance
+from foveate.lab.models import ReasoningDANSettings
+from foveate.lab.tasks.vqa import VQA
+from foveate.lab.train import Adam, Training, evaluate, fit
+from tests.lab.tasks.vqa.small import TINY, batch_of, model_of
 
 
 @pytest.fixture(scope="module")

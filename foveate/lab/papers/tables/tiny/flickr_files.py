@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from foveate.io import write_json
-from foveate.tables.tiny.coco_files import DIM, SIDE, captions_of, features_of, save_image
+from foveate.lab.papers.tables.tiny.coco_files import DIM, SIDE, captions_of, features_of, save_image
 
 REGIONS = 4
 # Numbers of the images by split; the file of image 7 is 7007.jpg, since the names of Flickr's files are numbers.

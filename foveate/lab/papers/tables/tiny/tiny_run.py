@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from foveate.io import write_json
-from foveate.registry import optional
-from foveate.tables.run import Session, check_files, evaluate_all, make_stores, measure_all, train_all
-from foveate.tables.table import Table
-from foveate.tables.tiny.coco_files import (
+from foveate.lab.papers.tables.run import Session, check_files, evaluate_all, make_stores, measure_all, train_all
+from foveate.lab.papers.tables.table import Table
+from foveate.lab.papers.tables.tiny.coco_files import (
     coco_grids,
     coco_images,
     coco_instances,
@@ -20,7 +19,7 @@ from foveate.tables.tiny.coco_files import (
     vqa_annotations,
     vqa_questions,
 )
-from foveate.tables.tiny.flickr_files import (
+from foveate.lab.papers.tables.tiny.flickr_files import (
     entity_annotations,
     entity_sentences,
     flickr_boxes,
@@ -32,7 +31,8 @@ from foveate.tables.tiny.flickr_files import (
     glove,
     scan_directory,
 )
-from foveate.train.processes import make_accelerator
+from foveate.lab.train.processes import make_accelerator
+from foveate.registry import optional
 
 _TRAINING = ("epochs=1", "evaluate_every=1", "workers=0")
 TINY_SETTINGS: Mapping[str, tuple[str, ...]] = {

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from foveate.report import ReportRun, write_report
+from foveate.apps.report import ReportRun, write_report
 
 
 def status(address: str) -> tuple[int, bytes]:

@@ -7,7 +7,7 @@ import io
 import pytest
 from PIL import Image
 
-from foveate.studio import PAGES
+from foveate.apps.studio import PAGES
 
 
 def open_page(page, name: str) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.data.image_files import decode_grey, decode_image, image_size, open_image
 from foveate.errors import DataError
+from foveate.io import decode_grey, decode_image, image_size, open_image
 
 
 def encoded(image, kind="PNG", **options):

@@ -16,13 +16,13 @@ import torch
 from PIL import Image
 from torch import nn
 
-from foveate.cli.extract import extract, import_precomputed
-from foveate.data.feature_store import FeatureStore
-from foveate.data.samples import ImageRecord
-from foveate.encoders import ImageEncoder, Preprocess, directory_images, encoder_of, extract_features
-from foveate.encoders.image_encoder import grid_features
+from foveate.apps.cli.extract import extract, import_precomputed
 from foveate.errors import DataError, UnknownName
-from foveate.features import ImageFeatures
+from foveate.lab.data.feature_store import FeatureStore
+from foveate.lab.data.samples import ImageRecord
+from foveate.lab.encoders import ImageEncoder, Preprocess, directory_images, encoder_of, extract_features
+from foveate.lab.encoders.image_encoder import grid_features
+from foveate.lab.features import ImageFeatures
 
 fork = multiprocessing.get_context("fork")
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

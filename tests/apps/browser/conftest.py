@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from foveate.report.page import html_page
+from foveate.apps.report.page import html_page
 from tests.pages import serve, skip_without_browser
 from tests.untrained import make_untrained
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 
 import foveate as fv
-from foveate.data import scenes
-from foveate.data.examples import example_photos
 from foveate.errors import MissingExtra
-from foveate.train import from_config, read_run, to_config
-from foveate.train.recipe import read_task
-from foveate.train.records import History
-from foveate.train.weights import load_tensors, named_tensors, read_header
+from foveate.lab.data import scenes
+from foveate.lab.data.examples import example_photos
+from foveate.lab.train import from_config, read_run, to_config
+from foveate.lab.train.recipe import read_task
+from foveate.lab.train.records import History
+from foveate.lab.train.weights import load_tensors, named_tensors, read_header
 
-RUNS = Path(fv.__file__).parent / "runs"
+RUNS = Path(fv.__file__).parent / "lab" / "runs"
 NAMES = sorted(path.parent.name for path in RUNS.glob("*/config.json"))
 
 

@@ -1,0 +1,1 @@
+"""The five papers: their tables, recipes, the authors' checkpoints, and studies with human raters."""
