@@ -131,6 +131,16 @@ def beside_rows(where: str, name: str, option: Tensor, x: Tensor, dims: Sequence
     return option.reshape(shape)
 
 
+def check_heads(where: str, dim: int, heads: int) -> None:
+    """Raises ShapeError, which names the nearest divisors, if the heads do not share the features evenly."""
+    if heads < 1 or dim % heads:
+        divisors = [n for n in range(1, dim + 1) if dim % n == 0]
+        near = sorted(sorted(divisors, key=lambda n: abs(n - heads))[:3])
+        raise ShapeError(
+            f"{where}: expected heads that divide dim = {dim}, got {heads}; use one of {', '.join(map(str, near))}"
+        )
+
+
 def as_number(option: float | Tensor) -> float | Tensor:
     """A tensor of one known number that needs no gradient as that number; anything else as it is."""
     if not isinstance(option, Tensor) or option.requires_grad or option.numel() != 1 or option.is_meta:

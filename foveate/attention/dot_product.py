@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from foveate.attention.attended import AnyGrid, beside_scores, split_mask
 from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.mechanism import mechanism
-from foveate.checks import check_floating, check_ndim
+from foveate.checks import at_least_float32, check_floating, check_ndim
 from foveate.errors import ShapeError
 
 WHERE = "scaled_dot_product_attention"
@@ -91,7 +91,7 @@ def scaled_dot_product_attention(
 
     Returns:
         (..., Q, D), and with `return_weights` the weights (..., Q, N) before dropout; zeros for a query without keys.
-        Plain softmax without weights runs torch's own kernels.
+        Plain softmax without weights runs torch's own kernels. Scores are computed in float32 at least, as there.
 
     >>> q, k, v = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 8)
     >>> scaled_dot_product_attention(q, k, v, transform="entmax", alpha=1.3).shape
@@ -102,24 +102,31 @@ def scaled_dot_product_attention(
     torch.Size([2, 4, 3, 5])
     """
     if transform == "softmax" and not return_weights and not options:  # nothing of ours: torch's own kernels
+        if is_causal and attn_mask is None and scale is not None and scale <= 0:
+            # torch's flash kernel multiplies the -inf of its own causal mask by the scale: NaN, or the future alone.
+            attn_mask, is_causal = causal_mask(query, key), False
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     scores, value = dot_products(query, key, value, scale, enable_gqa)
-    scores, keep = add_mask(scores, attn_mask, is_causal, transform == "softmax")
+    if is_causal:
+        if attn_mask is not None:
+            raise ValueError(f"{WHERE}: expected attn_mask or is_causal, got both; combine them in attn_mask")
+        attn_mask = causal_mask(query, key)
+    scores, keep = add_mask(scores, attn_mask, transform == "softmax")
     if callable(transform):
         weights = transform(scores, mask=keep, **options)
         context = F.dropout(weights, dropout_p).to(value.dtype) @ value
     else:
         attend = mechanism(transform, **options)
         context, weights = attend_heads(attend, scores, value, keep, grid, prefix, dropout_p)
-    return (context, weights) if return_weights else context
+    return (context, weights.to(query.dtype)) if return_weights else context
 
 
 def dot_products(
     query: Tensor, key: Tensor, value: Tensor, scale: float | None, enable_gqa: bool
 ) -> tuple[Tensor, Tensor]:
-    """Scores (..., Q, N) and values for every head of the query."""
+    """Scores (..., Q, N), in float32 at least, and values for every head of the query."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         check_floating(WHERE, name, x)
         check_ndim(WHERE, name, x, 2, "(..., N, E)")
@@ -135,17 +142,18 @@ def dot_products(
                 f"{key.shape[-3]} and {value.shape[-3]}; repeat them first"
             )
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
-    return query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale), value
+    # In half precision a score of 70 000 is infinite, and the lowest number of a mask swallows the scores beside it.
+    scores = at_least_float32(at_least_float32(query) @ at_least_float32(key).transpose(-1, -2))
+    return scores * (query.shape[-1] ** -0.5 if scale is None else scale), value
 
 
-def add_mask(
-    scores: Tensor, attn_mask: Tensor | None, is_causal: bool, is_softmax: bool
-) -> tuple[Tensor, Tensor | None]:
+def causal_mask(query: Tensor, key: Tensor) -> Tensor:
+    """(Q, N), True where query i sees key j <= i."""
+    return torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+
+
+def add_mask(scores: Tensor, attn_mask: Tensor | None, is_softmax: bool) -> tuple[Tensor, Tensor | None]:
     """Scores with the numbers of a mask added, and which of them count, as many axes as the scores have."""
-    if is_causal:
-        if attn_mask is not None:
-            raise ValueError(f"{WHERE}: expected attn_mask or is_causal, got both; combine them in attn_mask")
-        return scores, torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if attn_mask is None:
         return scores, None
     try:

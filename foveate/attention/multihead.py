@@ -20,8 +20,7 @@ from foveate.attention.attended import (
     without_padding,
 )
 from foveate.attention.discrete import DiscreteAttention
-from foveate.checks import check_mask, check_shape
-from foveate.errors import ShapeError
+from foveate.checks import at_least_float32, check_heads, check_mask, check_shape
 from foveate.registry import lookup
 
 WHERE = "MultiheadAttention"
@@ -73,10 +72,7 @@ class MultiheadAttention(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        if dim % heads:
-            raise ShapeError(
-                f"{WHERE}: expected heads that divide dim = {dim}, got {heads}; use {math.gcd(dim, heads)}"
-            )
+        check_heads(WHERE, dim, heads)
         self.heads, self.batch_first = heads, batch_first
         from foveate.attention import MECHANISMS  # which imports this module
 
@@ -251,15 +247,20 @@ class MultiheadAttention(nn.Module):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, grid: AnyGrid | None) -> Attended:
         """Attention of all heads, with the context (B, Q, D) projected."""
         cells = as_grid(WHERE, grid)
-        scores, keep = split_mask(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]), bias)
+        # float32 at least, as in torch's own kernels: half precision loses the scores beside a mask's lowest number
+        scores = at_least_float32(at_least_float32(q) @ at_least_float32(k).transpose(-1, -2)) / math.sqrt(q.shape[-1])
+        if bias is not None and bias.is_floating_point() and self._is_plain():
+            scores, keep = scores + bias, None  # as torch: a row of lowest numbers still attends, one of -inf is zero
+        else:
+            scores, keep = split_mask(scores, bias)
         keep = beside_scores(scores, keep)
         if isinstance(self.transform, DiscreteAttention):
-            weights = self.transform.weigh(scores, cells, keep)
+            weights = self.transform.weigh(scores, cells, keep).to(q.dtype)
             seen = Attended(self.dropout(weights).to(v.dtype) @ v, weights, None, cells)
         else:
             seen = self.transform(scores, v, cells, keep)
         context = self.out_proj(seen.context.transpose(1, 2).flatten(2))
-        return Attended(context, seen.weights, seen.density, seen.grid)
+        return Attended(context, seen.weights.to(q.dtype), seen.density, seen.grid)
 
     def _counted(self, seen: Attended, mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
         """The (B, N) mask of the locations that count for every query alike."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.attention.attended import AnyGrid, Attended, as_grid
+from foveate.checks import check_heads
 from foveate.errors import ShapeError
 from foveate.ops import softmax
 from foveate.ops.basis import GaussianBasis
@@ -40,11 +41,7 @@ class ContinuousSelfAttention(nn.Module):
 
     def __init__(self, dim: int, heads: int, functions: int = 49, *, ridge: float = 0.01) -> None:
         super().__init__()
-        if dim % heads:
-            raise ShapeError(
-                f"ContinuousSelfAttention: expected heads that divide dim = {dim}, got {heads}; use "
-                f"{math.gcd(dim, heads)}"
-            )
+        check_heads("ContinuousSelfAttention", dim, heads)
         side = math.isqrt(functions)
         if side * side != functions:
             raise ValueError(

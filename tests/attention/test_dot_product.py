@@ -54,6 +54,50 @@ def test_softmax_is_that_of_torch(case, dtype):
     assert (((total - 1).abs() < 2e-2) | (total == 0)).all()
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.0, -0.3, -2.0])
+@pytest.mark.parametrize(("Q", "N"), [(5, 5), (3, 7), (7, 3), (1, 1)])
+def test_causal_sees_the_past_for_every_scale(scale, Q, N):
+    """torch's flash kernel multiplies its causal -inf by the scale and returns NaN or a look at the future."""
+    parts_of = [x.requires_grad_() for x in parts(2, 3, Q=Q, N=N, dtype=torch.float64)]
+    q, k, v = parts_of
+    future = torch.full((Q, N), -math.inf, dtype=torch.float64).triu(1)
+    expected = torch.softmax(q @ k.mT * scale + future, -1) @ v
+    for options in ({}, {"return_weights": True}):
+        out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, **options)
+        context = out[0] if options else out
+        torch.testing.assert_close(context, expected)
+        for ours, theirs in zip(
+            torch.autograd.grad(context.square().sum(), parts_of),
+            torch.autograd.grad(expected.square().sum(), parts_of, retain_graph=True),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("low", ["min", -1e4, -3e4])
+@pytest.mark.parametrize("size", [1.0, 30.0])
+def test_half_precision_is_summed_wide_beside_masks_and_large_scores(dtype, low, size):
+    """A row of lowest numbers keeps the order of its scores as far as float32 can hold it, as in torch."""
+    q, k, v = (x * size for x in parts(2, 4, dtype=dtype))
+    mask = torch.zeros(5, 9, dtype=dtype)
+    mask[:, 6:] = mask[1] = torch.finfo(dtype).min if low == "min" else low
+    expected = F.scaled_dot_product_attention(q, k, v / size, mask)
+    ours, weights = scaled_dot_product_attention(q, k, v / size, mask, return_weights=True)
+    assert weights.dtype == ours.dtype == dtype
+    torch.testing.assert_close(ours, expected, rtol=0, atol={2: 3e-2, 4: 1e-5}[dtype.itemsize])
+    exact = torch.softmax(q.float() @ k.float().mT / 4 + mask.float(), -1)
+    torch.testing.assert_close(weights.float(), exact, rtol=0, atol={2: 1e-2, 4: 1e-5}[dtype.itemsize])
+
+
+def test_scores_beyond_half_precision_still_order_the_keys():
+    q, k, v = (torch.full((1, n, 64), 40.0, dtype=torch.float16) for n in (1, 3, 3))
+    k[:, 1] = 41.0
+    for name in ("softmax", "sparsemax", "entmax", "fusedmax"):
+        weights = scaled_dot_product_attention(q, k, v, transform=name, return_weights=True)[1]
+        assert weights.tolist() == [[[0.0, 1.0, 0.0]]], name
+
+
 def test_causal_with_fewer_keys_than_queries_and_grouped_heads():
     q, k, v = parts(2, 4, Q=9, N=5)
     for options in ({"is_causal": True}, {"is_causal": True, "enable_gqa": True}):

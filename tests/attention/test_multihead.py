@@ -27,6 +27,22 @@ def test_same_numbers_as_torch(masked):
     torch.testing.assert_close(out.weights, weights)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_one_behaviour_with_and_without_weights(dtype):
+    attend = MultiheadAttention(16, 2).to(dtype)
+    x = (draw(2, 5, 16) * 8).to(dtype)
+    mask = torch.zeros(5, 5, dtype=dtype)
+    mask[:, 3:] = mask[1] = torch.finfo(dtype).min
+    mask[2] = -torch.inf
+    fast, none = attend(x, x, x, attn_mask=mask, need_weights=False)
+    slow, weights = attend(x, x, x, attn_mask=mask, need_weights=True)
+    assert none is None
+    assert weights.dtype == dtype
+    torch.testing.assert_close(fast, slow, rtol=0, atol={2: 6e-2, 4: 1e-5}[dtype.itemsize])
+    assert (weights[:, 2] == 0).all()
+    torch.testing.assert_close(weights[:, 1].float().sum(-1), torch.ones(2), rtol=0, atol=1e-2)
+
+
 def test_a_mask_per_query():
     attend = MultiheadAttention(8, 2).double()
     causal = torch.ones(1, 4, 4, dtype=torch.bool).tril()
@@ -82,7 +98,10 @@ def test_dropout_works_in_training_only():
 
 
 def test_what_does_not_fit_is_explained():
-    with pytest.raises(ShapeError, match="expected heads that divide dim = 8, got 6; use 2"):
+    for heads, near in ((5, "4, 8, 16"), (0, "1, 2, 4")):
+        with pytest.raises(ShapeError, match=f"divide dim = 64, got {heads}; use one of {near}"):
+            MultiheadAttention(64, heads)
+    with pytest.raises(ShapeError, match="expected heads that divide dim = 8, got 6; use one of 2, 4, 8"):
         MultiheadAttention(8, 6)
     with pytest.raises(ShapeError, match=r"expected keys \(B, N, D\) of sizes \(1, any, 8\), got \(1, 3, 7\)"):
         MultiheadAttention(8, 2)(torch.zeros(1, 2, 8), torch.zeros(1, 3, 7))
