@@ -77,6 +77,42 @@ def test_masked_locations_leave_the_regulariser(name):
     torch.testing.assert_close(without, losses)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_target_that_is_no_distribution_is_named_by_its_row(name):
+    scores, target = draw(2, 3, N), torch.softmax(draw(2, 3, N, seed=1), -1)
+    for change, number in (
+        (lambda row: row * 5, "sum 5"),
+        (lambda row: row * 1.01, "sum 1.01"),
+        (lambda row: row * 0, "sum 0"),
+        (lambda row: row.index_fill(0, torch.tensor([2]), torch.nan), "smallest nan"),
+        (lambda row: row.index_fill(0, torch.tensor([2]), torch.inf), "sum inf"),
+        (lambda row: row + torch.eye(N, dtype=row.dtype)[0] * 0.5 - torch.eye(N, dtype=row.dtype)[1] * 0.5, "smallest"),
+    ):
+        wrong = target.clone()
+        wrong[1, 2] = change(wrong[1, 2])
+        with pytest.raises(ValueError, match=rf"non-negative weights that sum to one, got in row \(1, 2\).*{number}"):
+            loss(name, scores, wrong)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_target_may_be_rounded(name):
+    scores, target = draw(20, N), torch.softmax(draw(20, N, seed=1), -1)
+    exact = loss(name, scores, target)
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 3e-2), (torch.bfloat16, 0.3)):
+        torch.testing.assert_close(loss(name, scores, target.to(dtype)), exact, rtol=0, atol=tolerance)
+    sparse = torch.eye(N, dtype=torch.float64)[:1]
+    below = sparse.index_fill(1, torch.tensor([N - 1]), -1e-9)
+    torch.testing.assert_close(loss(name, scores[:1], below), loss(name, scores[:1], sparse), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_without_anything_may_have_a_target_of_zeros(name):
+    mask = torch.ones(2, N, dtype=torch.bool)
+    mask[1] = False
+    target = call(TRANSFORMS[name], draw(2, N, seed=1), mask)
+    assert loss(name, draw(2, N), target, mask)[1] == 0
+
+
 def test_a_transform_without_a_regulariser_has_no_loss(monkeypatch):
     monkeypatch.setitem(TRANSFORMS, "bare", Transform(bare_softmax, summary="no regulariser"))
     with pytest.raises(ValueError, match="expected a transform with a regulariser, got 'bare_softmax'; set the reg"):
