@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, SupportsIndex, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.checks import Rows, check_floating, check_mask, check_ndim, index_examples
+from foveate.checks import Rows, check_floating, check_mask, check_ndim, index_examples, is_tracing
 from foveate.errors import ShapeError
 from foveate.ops.density import Density
 from foveate.ops.grid import canvas_places
@@ -226,13 +227,19 @@ def _share(mass: Tensor, weights: Tensor, axes: int) -> Tensor:
 
 
 def as_grid(where: str, grid: AnyGrid | None) -> Grid | None:
-    """The grid as a tuple for all examples or as a (B, 2) tensor: a list of pairs holds one pair per example.
+    """The grid as a tuple for all examples or as a (B, 2) tensor: a list or array of pairs holds one per example.
 
-    >>> as_grid("example", [7, 7]), as_grid("example", 9), as_grid("example", [(7, 7), (5, 6)]).tolist()
-    ((7, 7), (9,), [[7, 7], [5, 6]])
+    An example whose grid has no rows or no columns has no cells: its pair becomes (0, 0).
+
+    >>> as_grid("example", [7, 7]), as_grid("example", 9), as_grid("example", [(7, 7), (5, 0)]).tolist()
+    ((7, 7), (9,), [[7, 7], [0, 0]])
     """
-    if grid is None or isinstance(grid, Tensor) or (isinstance(grid, tuple) and all(map(_is_size, grid))):
+    if grid is None or (isinstance(grid, tuple) and all(map(_is_size, grid))):
         return grid
+    if isinstance(grid, Tensor):
+        return _as_pairs(where, grid)
+    if isinstance(grid, np.ndarray | np.generic):
+        grid = grid.tolist()
     if isinstance(grid, SupportsIndex):
         return (index(grid),)
     if not hasattr(grid, "__len__"):
@@ -249,7 +256,18 @@ def as_grid(where: str, grid: AnyGrid | None) -> Grid | None:
             f"{where}: expected a grid (H, W) or one pair of rows and columns per example, got {grid!r}; for sequences "
             "of different lengths pass a mask"
         )
-    return torch.tensor([[index(n) for n in pair] for pair in pairs], dtype=torch.long).reshape(-1, 2)
+    return _as_pairs(where, torch.tensor([[index(n) for n in pair] for pair in pairs], dtype=torch.long).reshape(-1, 2))
+
+
+def _as_pairs(where: str, grid: Tensor) -> Tensor:
+    """Rows and columns per example as int64, (0, 0) where there is no cell."""
+    if grid.is_floating_point() or grid.is_complex() or grid.dtype == torch.bool:
+        raise TypeError(f"{where}: expected a grid of whole numbers, got {grid.dtype}; use grid.long()")
+    grid = grid.long()
+    if not is_tracing() and not grid.is_meta and bool((grid < 0).any()):
+        first = grid[(grid < 0).reshape(len(grid), -1).any(-1)][0].tolist() if grid.ndim else grid.item()
+        raise ShapeError(f"{where}: expected rows and columns >= 0, got {first}; 0 stands for an image without cells")
+    return torch.where((grid > 0).all(-1, keepdim=True), grid, 0) if grid.ndim == 2 else grid
 
 
 def _is_size(n: object) -> bool:
@@ -257,14 +275,14 @@ def _is_size(n: object) -> bool:
 
 
 def grid_size(grid: Grid) -> tuple[int, ...]:
-    """Rows and columns of the grid, or of the canvas that holds every grid of the batch.
+    """Rows and columns of the grid, or of the canvas, of one cell at least, that holds every grid of the batch.
 
     >>> grid_size(torch.tensor([[2, 5], [3, 4]]))
     (3, 5)
     """
     if not isinstance(grid, Tensor):
         return tuple(grid)
-    return tuple(int(n) for n in grid.amax(0)) if len(grid) else (0, 0)
+    return tuple(max(int(n), 1) for n in grid.amax(0)) if len(grid) else (0, 0)
 
 
 def check_inputs(
@@ -304,14 +322,17 @@ def check_grid(where: str, grid: Grid | None, B: int, N: int, *, needs_grid: boo
     """Raises ShapeError if the grid does not have N cells, or is None where one is needed."""
     if grid is None:
         if needs_grid:
-            raise ShapeError(f"{where}: expected grid=(H, W), got None; pass the rows and columns of the {N} locations")
+            raise ShapeError(
+                f"{where}: expected grid=(H, W), got None; pass the rows and columns of the {N} locations, grid=({N},) "
+                "if they lie on a line"
+            )
         return
     if isinstance(grid, Tensor):
         if grid.shape != (B, 2):
             raise ShapeError(
                 f"{where}: expected grid (B, 2) = ({B}, 2), got {tuple(grid.shape)}; pass rows and columns per example"
             )
-        most = 0 if grid.is_meta or B == 0 else int(grid.prod(-1).max())
+        most = 0 if grid.is_meta or B == 0 else int(grid.double().prod(-1).max())  # int64 overflows at [2^40, 2^40]
         if most > N:
             raise ShapeError(f"{where}: expected at most {N} cells per example, got {most}; pad the scores at the end")
         return

@@ -49,7 +49,7 @@ class ContinuousAttention(nn.Module):
             for both, or their names.
         heads: one learnable temperature per head instead of one for all, for scores (B, M, Q, N); needs `learnable`.
 
-    In one dimension (text, audio) the grid is (N,), or absent.
+    In one dimension (text, audio) the grid is (N,).
 
     torch.compile makes one graph of it (`fullgraph=True`), with and without a mask. Two cases need several graphs: a
     grid that is a tensor, because which examples share a basis depends on its values, and `multimodal` in training,
@@ -90,8 +90,8 @@ class ContinuousAttention(nn.Module):
     ) -> Attended:
         """Attend with scores (B, ..., N) to values on a grid; see `fv.mechanism` for the shapes."""
         cells = as_grid("continuous attention", grid)
-        cells = (scores.shape[-1],) if cells is None else cells
-        check_inputs("continuous attention", scores, values, cells, mask)
+        check_inputs("continuous attention", scores, values, cells, mask, needs_grid=True)
+        assert cells is not None
         wide = torch.promote_types(scores.dtype, torch.float32)
         mask = without_padding(cells, mask, scores.shape[-1])
         weights = self.transform.weigh(scores.to(wide), cells, mask)
@@ -142,7 +142,7 @@ class ContinuousAttention(nn.Module):
         """Expectation of the value function; images with different grids each get the basis of their own."""
         if not isinstance(grid, Tensor):
             return self._expect(density, values, tuple(grid), mask)
-        shapes, group = torch.unique(grid, dim=0, return_inverse=True)
+        shapes, group = torch.unique(grid.clamp(min=1), dim=0, return_inverse=True)
         if len(shapes) == 1:
             return self._expect(density, values, shapes[0], mask)
         parts = [(group == g).nonzero()[:, 0] for g in range(len(shapes))]

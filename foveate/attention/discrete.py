@@ -173,6 +173,8 @@ class DiscreteAttention(nn.Module):
                 f"{self.name}: expected at least {prefix + count} keys for a prefix of {prefix} and a grid of "
                 f"{size[0]} x {size[1]}, got {N}; pass the grid and prefix of these keys"
             )
+        if isinstance(grid, Tensor):
+            check_grid(self.name, grid, len(scores), count)
         if not self._has_neighbours:
             return self._transform(scores, (1, N), keep)
         if self.row.needs_edges:

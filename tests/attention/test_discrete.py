@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_explained():
         with pytest.raises(ShapeError, match=r"tvmax: expected a grid of 12 cells, got \("):
             attend(scores, values, grid=grid)
     with pytest.raises(ShapeError, match=r"expected grid \(B, 2\) = \(2, 2\), got \(3, 2\)"):
-        attend(scores, values, grid=torch.ones(3, 2))
+        attend(scores, values, grid=torch.ones(3, 2, dtype=torch.long))
     with pytest.raises(ShapeError, match=r"expected at most 12 cells per example, got 16; pad the scores"):
         attend(scores, values, grid=torch.tensor([[4, 4], [1, 1]]))
     with pytest.raises(ShapeError, match=r"softmax: expected a mask that broadcasts to \(2, 12\), got \(2, 11\)"):

@@ -56,7 +56,7 @@ def test_top_makes_figures_comparable() -> None:
 def test_words_by_example_and_from_a_density() -> None:
     both = fv.Attended(torch.zeros(2, 1), torch.cat([WEIGHTS, WEIGHTS.flip(-1)]))
     assert [text.get_text() for text in words(["a", "b", "c", "d"], both, index=1).texts][1] == "0"
-    seen = fv.mechanism("continuous-softmax")(torch.tensor([[0.0, 0.0, 9.0]]), torch.zeros(1, 3, 1))
+    seen = fv.mechanism("continuous-softmax")(torch.tensor([[0.0, 0.0, 9.0]]), torch.zeros(1, 3, 1), grid=(3,))
     shares = seen.map(3)[0]
     texts = [text.get_text() for text in words(["a", "b", "c"], seen).texts]
     assert texts[1::2] == [f"{100 * share:.0f}" for share in shares.tolist()]
@@ -65,7 +65,7 @@ def test_words_by_example_and_from_a_density() -> None:
 def test_a_density_over_padded_words_keeps_to_their_cells() -> None:
     mask = torch.tensor([[True, True, True, False, False, False]])
     scores = torch.tensor([[0.0, 0.0, 9.0, 0.0, 0.0, 0.0]])
-    seen = fv.mechanism("continuous-sparsemax")(scores, torch.zeros(1, 6, 1), mask=mask)
+    seen = fv.mechanism("continuous-sparsemax")(scores, torch.zeros(1, 6, 1), grid=(6,), mask=mask)
     texts = [text.get_text() for text in words(["a", "b", "c"], seen).texts]
     assert texts[1::2] == [f"{100 * share:.0f}" for share in seen.map(6)[0, :3].tolist()]
     assert int(texts[5]) > 50
@@ -85,7 +85,7 @@ def test_words_that_do_not_fit_raise_an_error() -> None:
 def test_profiles_draw_curves_and_steps() -> None:
     scores = torch.tensor([[0.0, 3.0, 0.0, 0.0]])
     names = ("softmax", "continuous-sparsemax")
-    attended = {name: fv.mechanism(name)(scores, torch.zeros(1, 4, 1)) for name in names}
+    attended = {name: fv.mechanism(name)(scores, torch.zeros(1, 4, 1), grid=(4,)) for name in names}
     attended["softmax"] = fv.Attended(torch.zeros(1, 1), attended["softmax"].weights, grid=(4,))
     figure = profiles(attended, title="a line")
     (axes,) = figure.axes
