@@ -38,6 +38,8 @@ class Case:
         boxes: what the text is about.
         human_maps: one loader per annotator, in place of boxes.
         is_question: the text is a question rather than a phrase.
+        caption: the whole caption that a phrase stands in, for models that read it word by word; None without one.
+        words: first word of the phrase in the caption and the one after its last.
     """
 
     image: Pixels
@@ -45,6 +47,8 @@ class Case:
     boxes: tuple[Box, ...] = ()
     human_maps: tuple[Loader, ...] = ()
     is_question: bool = False
+    caption: str | None = None
+    words: tuple[int, int] = (0, 0)
 
     @property
     def image_id(self) -> int | str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +139,13 @@ class HeadScore:
 
 
 def evaluate_attention(
-    model: str, data: str, source: MapSource, cases: Sequence[Case], progress: Callable[..., Iterable[Case]] = iter
+    model: str,
+    data: str,
+    source: MapSource,
+    cases: Sequence[Case],
+    progress: Callable[..., Iterable[Case]] = iter,
+    *,
+    baselines: Mapping[str, Tensor] | None = None,
 ) -> AttentionEvaluation:
     """Score the attention of a model on every case.
 
@@ -148,10 +154,12 @@ def evaluate_attention(
         source: from the pixels of a case to the model's maps on the grid `SIZE`.
         cases: what to look at.
         progress: wraps the iteration, for instance `tqdm.tqdm`.
+        baselines: further maps (1, H, W) that do not depend on the image, beside a uniform, a central and a random one,
+            such as `mean_region` of the training set.
     """
     total, heads, names = [], [], list[tuple[str, ...]]()
-    known = baseline_maps(*SIZE)
-    baselines: dict[str, list[Tensor]] = {name: [] for name in known}
+    known = {**baseline_maps(*SIZE), **(baselines or {})}
+    scored: dict[str, list[Tensor]] = {name: [] for name in known}
     for case in progress(cases):
         maps = source(case.image.pixels(), case)
         region, truth = case.region(*SIZE), case.truth(*SIZE)
@@ -159,12 +167,27 @@ def evaluate_attention(
         heads.append(score_maps(maps.heads.flatten(0, 1), region, truth).unflatten(0, maps.heads.shape[:2]))
         names.append(maps.names)
         for name, baseline in known.items():
-            baselines[name].append(score_maps(baseline, region, truth)[0])
+            scored[name].append(score_maps(baseline, region, truth)[0])
     groups = tuple(case.image_id for case in cases)
     return AttentionEvaluation(
-        model, data, groups, torch.stack(total), {name: torch.stack(rows) for name, rows in baselines.items()},
+        model, data, groups, torch.stack(total), {name: torch.stack(rows) for name, rows in scored.items()},
         torch.stack(heads), names[0],
     )  # fmt: skip
+
+
+def mean_region(cases: Iterable[Case]) -> Tensor:
+    """The map (1, H, W) that knows where regions usually are and nothing of the image.
+
+    Its weights are in proportion to the fraction of the cases whose region contains a cell: of all maps that ignore the
+    image and the text it has the most mass inside and points best, on these cases.
+
+    >>> from foveate.ops.boxes import Box
+    >>> left, right = (Case(None, "", (Box(x, 0.0, x + 0.5, 1.0),)) for x in (0.0, 0.5))
+    >>> mean_region([left, left, right])[0, 0, [0, -1]].mul(14 * 7 * 3).tolist()
+    [2.0, 1.0]
+    """
+    mean = torch.stack([case.region(*SIZE).double() for case in cases]).mean(0)
+    return (mean / mean.sum())[None]
 
 
 def hub_source(model: nn.Module, processor: Any, prompt: str = PROMPT, **options: Any) -> MapSource:

@@ -22,13 +22,15 @@ from foveate.plot.canvas import heat_colours
 from foveate.registry import lookup
 from foveate.watch import NEUTRAL, AttentionEvaluation, Maps, evaluate_attention, hub_source, load_pretrained
 from foveate.watch.cases import Case
-from foveate.watch.measure import PROMPT, SIZE, MapSource
+from foveate.watch.measure import PROMPT, SIZE, MapSource, mean_region
 from foveate.watch.scores import MEASURES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
 
-OWN = "folder"
+OWN, TRAIN = "folder", "train"
+TYPICAL = 5000  # training cases whose mean box map is a baseline
 
 
 def evaluate(
@@ -65,7 +67,8 @@ def evaluate(
     """
     dataset = read_data(data, root, split, allow_outside)
     cases = find_cases(dataset, limit, texts)
-    found = evaluate_attention(model, f"{dataset.name} {dataset.split}", find_source(model, prompt, relative), cases)
+    name, source = f"{dataset.name} {dataset.split}", find_source(model, prompt, relative)
+    found = evaluate_attention(model, name, source, cases, baselines=mean_map(data, root, dataset.split, texts))
     print_summary(found)
     if len(set(found.groups)) > 1 and found.heads.shape[1] * found.heads.shape[2] > 1:
         print_heads(found, measure)
@@ -80,6 +83,17 @@ def read_data(data: str, root: Path | None, split: str | None, allow_outside: bo
         own = DataDirectory(Path(data).expanduser(), allow_outside=allow_outside)
         return DATASETS[OWN].read(own, split or "all")
     return lookup("dataset", data, DATASETS).read(DataDirectory(root, allow_outside=allow_outside), split or "val")
+
+
+def mean_map(data: str, root: Path | None, split: str, texts: str | None) -> dict[str, Tensor]:
+    """The mean box map of the training set, if there is one besides the split that is evaluated."""
+    row = DATASETS.get(data)
+    if row is None or TRAIN not in row.splits or split == TRAIN:
+        return {}
+    try:
+        return {"mean of train": mean_region(find_cases(read_data(data, root, TRAIN), TYPICAL, texts))}
+    except DataError:  # only the split that is evaluated is on this machine
+        return {}
 
 
 def find_source(model: str, prompt: str, relative: bool) -> MapSource:
@@ -100,8 +114,12 @@ def is_run(model: str) -> bool:
 
 
 def run_source(predictor: Any) -> MapSource:
-    """Maps of a run: of the answer to a question, or the mean over the words of a text."""
-    call = next((name for name in ("answer", "look", "caption") if hasattr(predictor, name)), None)
+    """Maps of a run: of the answer to a question, or the mean over the words of a phrase in the caption it stands in.
+
+    A captioner reads the caption up to each word of the phrase (teacher forcing). A text without a caption is read by
+    itself.
+    """
+    call = next((name for name in ("answer", "look") if hasattr(predictor, name)), None)
     if call is None:
         raise DataError(
             f"evaluate-attention: expected a run that attends to images, got {type(predictor.task).__name__}; use a "
@@ -109,8 +127,12 @@ def run_source(predictor: Any) -> MapSource:
         )
 
     def maps(pixels: np.ndarray, case: Case) -> Maps:
-        result = predictor.caption(pixels) if call == "caption" else getattr(predictor, call)(pixels, case.text)
-        total = result.attention.mean_over_queries().map(*SIZE)[0]
+        in_caption = call == "look" and case.caption is not None
+        result = getattr(predictor, call)(pixels, case.caption if in_caption else case.text)
+        rows = result.attention.map(*SIZE)[0]
+        # A question has one map, a sentence one per word; words beyond what a model reads have none.
+        own = rows[slice(*case.words)] if in_caption and len(rows[slice(*case.words)]) else rows
+        total = own.reshape(-1, *SIZE).mean(0)
         return Maps(total, total[None, None], (call,))
 
     return maps

@@ -46,7 +46,9 @@ def _phrases(dataset: Dataset) -> Iterator[Case]:
     for caption in dataset.captions:
         for phrase in caption.phrases:
             if phrase.boxes:
-                yield Case(dataset.image(caption), " ".join(caption.words(phrase)), phrase.boxes)
+                text, span = " ".join(caption.words(phrase)), (phrase.start, phrase.stop)
+                # Joined by spaces, the tokens of a caption are its tokens again, so that the positions hold.
+                yield Case(dataset.image(caption), text, phrase.boxes, caption=" ".join(caption.tokens), words=span)
 
 
 def _objects(dataset: Dataset) -> Iterator[Case]:

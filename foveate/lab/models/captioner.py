@@ -15,6 +15,7 @@ from foveate.attention import Attended, Grid
 from foveate.attention.attended import mask_beside
 from foveate.checks import check_mask, check_shape
 from foveate.errors import ShapeError
+from foveate.lab.encoders import Standardise
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import AnyImageEncoder
 from foveate.lab.models.decoding import Decoded, State, Step, beam_search, sample_words
@@ -28,12 +29,13 @@ class LSTMCaptionerSettings(CaptioningModelSettings):
     """The captioner of sparse and structured attention: an LSTM with attention before and after each word.
 
     Attributes:
-        hidden, score_dim, dropout: as in `Captioner`.
+        hidden, score_dim, dropout, roots: as in `Captioner`.
     """
 
     hidden: int = 512
     score_dim: int | None = None
     dropout: float = 0.0
+    roots: bool = False
 
     def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module) -> Captioner:
         return Captioner(
@@ -44,6 +46,7 @@ class LSTMCaptionerSettings(CaptioningModelSettings):
             hidden=self.hidden,
             score_dim=self.score_dim,
             dropout=self.dropout,
+            roots=self.roots,
         )
 
 
@@ -130,6 +133,7 @@ class Captioner(nn.Module):
         score_dim: S, size of the tanh layer in the scores, which takes much of the time; None uses D. The paper does
             not report it.
         dropout: probability for the word vectors, the projected features and [r; h]; the paper reports none.
+        roots: standardise the roots ±√|x| of the features instead of taking them as they are.
 
     Reference: Martins et al. 2020, §3, eq. 10.
 
@@ -155,9 +159,11 @@ class Captioner(nn.Module):
         hidden: int = 512,
         score_dim: int | None = None,
         dropout: float = 0.0,
+        roots: bool = False,
     ) -> None:
         super().__init__()
         self.image, self.attend = image, attend
+        self.standardise = Standardise(image.dim) if roots else None
         self.features = nn.Linear(image.dim, hidden)
         self.words = nn.Embedding(vocabulary, word_dim)
         self.scores, self.out_scores = (AdditiveScores(hidden, score_dim or hidden) for _ in range(2))
@@ -194,7 +200,10 @@ class Captioner(nn.Module):
     def encode_images(self, images: ImageFeatures | Tensor) -> EncodedImages:
         """Encode and project images, and compute the keys of both attentions."""
         features = self.image(images)
-        values = self.dropout(self.features(features.values))
+        read = features.values
+        if self.standardise is not None:
+            read = self.standardise(read.abs().sqrt().copysign(read), features.mask)
+        values = self.dropout(self.features(read))
         keys, out_keys = self.scores.locations(values), self.out_scores.locations(values)
         return EncodedImages(values, keys, out_keys, features.grid, features.mask)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from foveate.attention import MECHANISMS
+from foveate.attention import MECHANISMS, Attended
 from foveate.checks import check_counts, check_number
 from foveate.errors import DataError, UnknownName
 from foveate.lab.data import DATASETS
@@ -417,6 +417,20 @@ class CaptionedTask(ImageTextTask[SettingsType, Model, Example, Batch, Predictio
 
 
 ImageTask = TypeVar("ImageTask", bound=ImageTextTask[Any, Any, Any, Any, Any])
+
+
+@dataclass(frozen=True)
+class WordAttention:
+    """Where the words of one sentence look in one image.
+
+    Attributes:
+        words: of the sentence.
+        attention: over the image, of batch size one with one query per word: `attention.map(H, W)[0, t]` is where
+            word t looks.
+    """
+
+    words: tuple[str, ...]
+    attention: Attended
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ import pytest
 from foveate.apps.cli.extract import extract
 from foveate.errors import DataError
 from foveate.lab.data.feature_store import FeatureStore
-from foveate.lab.data.samples import ImageRecord
+from foveate.lab.data.samples import Caption, ImageRecord, Phrase
 from foveate.lab.encoders import extract_features, image_views
-from foveate.lab.encoders.views import MOST
+from foveate.lab.encoders.views import MOST, array_of_view, boxes_of_view, caption_of_view
 from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
 from foveate.lab.tasks.images import Stored
+from foveate.ops.boxes import Box
 from tests.lab.test_extract import TinyEncoder, save_images
 
 
@@ -37,6 +38,31 @@ def test_views_are_mirror_images_and_crops() -> None:
 def test_all_views_differ() -> None:
     pixels = [view.pixels().tobytes() for view in image_views([ImageRecord("a", ramp)], MOST)]
     assert len(set(pixels)) == MOST
+
+
+@pytest.mark.parametrize("view", range(MOST))
+def test_boxes_and_masks_follow_their_view(view: int) -> None:
+    box = Box(0.2, 0.3, 0.55, 0.9)
+    mask = np.zeros((100, 100), bool)
+    mask[30:90, 20:55] = True
+    [found] = boxes_of_view([box], view)
+    shown = array_of_view(mask, view)
+    inside = np.zeros_like(shown)
+    H, W = shown.shape
+    inside[round(found.y0 * H) : round(found.y1 * H), round(found.x0 * W) : round(found.x1 * W)] = True
+    assert np.array_equal(inside, shown)
+
+
+def test_phrases_of_a_view_keep_what_it_shows() -> None:
+    seen, hidden = (
+        Phrase(0, 1, "a", (), (Box(0.4, 0.4, 0.6, 0.6),)),
+        Phrase(1, 2, "b", (), (Box(0.0, 0.0, 0.05, 0.05),)),
+    )
+    caption = Caption(1, "a", "cat dog", ("cat", "dog"), (seen, hidden))
+    assert caption_of_view(caption, 0) is caption
+    one, other = caption_of_view(caption, 2).phrases
+    assert one.boxes[0] == pytest.approx((0.375, 0.375, 0.625, 0.625))
+    assert (other.boxes, other.unlinked) == ((), "outside of the view")
 
 
 @pytest.mark.parametrize(("count", "message"), [(0, "views >= 1"), (MOST + 1, f"at most {MOST} views")])

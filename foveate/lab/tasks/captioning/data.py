@@ -11,6 +11,7 @@ from torch import Tensor
 
 from foveate.lab.data.feature_store import FeatureRecord
 from foveate.lab.data.samples import Caption, Dataset, Id
+from foveate.lab.encoders.views import caption_of_view
 from foveate.lab.features import ImageFeatures
 from foveate.lab.metrics.cider import CiderD
 from foveate.lab.tasks.images import ImageReader, ImageSource, stack_images
@@ -81,7 +82,7 @@ class CaptionExamples:
     def __getitem__(self, number: int) -> CaptionExample:
         view, row = self.images.locate(number, len(self.rows))
         image = self.data.images[int(self.rows[row])]
-        captions = self.data.captions_of(image.id)
+        captions = tuple(caption_of_view(caption, view) for caption in self.data.captions_of(image.id))
         shown, objects = self.images(image, view), object_names(self.data, image.id)
         return CaptionExample(image.id, shown, captions, objects, self.rate)
 

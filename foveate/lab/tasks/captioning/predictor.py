@@ -10,12 +10,13 @@ import torch
 
 from foveate.attention import Attended
 from foveate.checks import check_counts
+from foveate.errors import DataError
 from foveate.lab.data.vocabulary import EOS
 from foveate.lab.models import Captioned, Captioner
 from foveate.lab.models.decoding import Decoded
 from foveate.lab.tasks.graph import RunGraph, TensorModule, example_pixels
-from foveate.lab.tasks.images import ImageLike
-from foveate.lab.tasks.inputs import ImagePredictor
+from foveate.lab.tasks.images import ImageLike, encoder_input
+from foveate.lab.tasks.inputs import ImagePredictor, WordAttention
 
 if TYPE_CHECKING:
     from foveate.lab.tasks.captioning.task import Captioning  # noqa: F401  (the type argument of the base class)
@@ -62,6 +63,24 @@ class CaptionPredictor(ImagePredictor["Captioning", Captioner]):
             search: options of `captions`.
         """
         return self.captions([image], **search)[0]
+
+    def look(self, image: ImageLike, text: str) -> WordAttention:
+        """Where the model looks before it writes each word of a given caption (teacher forcing).
+
+        Args:
+            image: as in `caption`.
+            text: the caption; its words need not be those that the model would write.
+
+        Raises DataError for a caption without words.
+        """
+        words = self.task.settings.tokenize(text)
+        if not words:
+            raise DataError(f"look: expected a caption, got {text!r}; write at least one word")
+        tokens, mask = self.task.inputs.encode([words], len(words))
+        images = encoder_input(self.model.image, self.read_images([image]))
+        with torch.no_grad():
+            captioned = self.task.read(self.model, images, tokens.to(self.device), mask.to(self.device))
+        return WordAttention(words, captioned.image[0])
 
     def captions(
         self,

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from foveate.errors import DataError
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.data.vocabulary import BOS, EOS, PAD, UNKNOWN
 from foveate.lab.features import ImageFeatures
-from foveate.lab.losses import word_cross_entropy
+from foveate.lab.losses import kl_guidance, word_cross_entropy
 from foveate.lab.metrics import CaptionQuality, WordAttentionMetrics
 from foveate.lab.models import Captioned, Captioner
 from foveate.lab.models.decoding import Decoded
@@ -22,6 +23,7 @@ from foveate.lab.tasks.captioning.predictor import CaptionPredictor
 from foveate.lab.tasks.captioning.report import DEMO, PRESENTATION
 from foveate.lab.tasks.captioning.self_critical import self_critical_loss
 from foveate.lab.tasks.captioning.settings import CaptioningSettings
+from foveate.lab.tasks.guidance import phrase_targets
 from foveate.lab.tasks.images import encoder_input
 from foveate.lab.tasks.inputs import CaptionedTask, CombinedMetrics
 from foveate.lab.tasks.presentation import Demo, Presentation
@@ -119,6 +121,9 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
         targets = batch.targets[batch.mask]
         parts = {"words": word_cross_entropy(captioned.scores, targets, smoothing=chosen.label_smoothing)}
         total = parts["words"]
+        if chosen.guidance:
+            parts["guidance"] = _guidance(model, captioned, batch)
+            total = total + chosen.guidance * parts["guidance"]
         if chosen.ccr.weight or chosen.ccs.weight:
             sampled = sample_one_word(model, captioned, batch.tokens, batch.targets, batch.index)
             for name, constraint in (("ccr", word_resourcing), ("ccs", word_swapping)):
@@ -196,3 +201,28 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
     def predictor(self, model: Captioner) -> CaptionPredictor:
         """The model behind `caption(image)`."""
         return CaptionPredictor(replace(self, trained=True), model)
+
+
+def _guidance(model: Captioner, captioned: Captioned, batch: CaptionBatch) -> Tensor:
+    """How far both attentions of the words are from the boxes of their phrases: a sum over the words of phrases.
+
+    The output attention has the loss of its mechanism, whose gradient also reaches locations without weight; the input
+    attention is softmax.
+    """
+    attended = captioned.image
+    if attended.grid is None:
+        raise DataError("guidance: expected features on a grid, got regions; set guidance=0 or use other features")
+    captions = [caption for example in batch.examples for caption in example.captions]
+    shapes = attended.grid.tolist() if isinstance(attended.grid, Tensor) else [attended.grid] * len(captions)
+    targets = phrase_targets(captions, [(H, W) for H, W in shapes], captioned.image_scores, first=0)
+    targets = targets * batch.mask[..., None]
+    guided = targets.any(-1)
+    loss = getattr(model.attend, "loss", None)
+    if loss is None:
+        raise DataError(
+            f"guidance: expected an attention with a loss of its scores, got {type(model.attend).__name__}; set "
+            "guidance=0 or use another mechanism"
+        )
+    own: Tensor = loss(captioned.image_scores, targets, grid=attended.grid, mask=attended.mask)
+    before = kl_guidance(captioned.input_weights[guided][:, None], targets[guided][:, None])
+    return own.where(guided, 0).sum() + before

@@ -1,6 +1,7 @@
 """Matching images with sentences."""
 
-from foveate.lab.tasks.matching.predictor import MatchingPredictor, WordAttention
+from foveate.lab.tasks.inputs import WordAttention
+from foveate.lab.tasks.matching.predictor import MatchingPredictor
 from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
 from foveate.lab.tasks.matching.task import Matching
 

@@ -13,6 +13,7 @@ from foveate.lab.data.feature_store import FeatureRecord
 from foveate.lab.data.samples import Caption, Dataset, Id
 from foveate.lab.data.vocabulary import SPECIAL, UNKNOWN
 from foveate.lab.encoders import sentence_encoder
+from foveate.lab.encoders.views import caption_of_view
 from foveate.lab.features import ImageFeatures
 from foveate.lab.tasks.images import ImageReader, ImageSource, stack_images
 from foveate.lab.tasks.inputs import Inputs
@@ -83,6 +84,7 @@ class CaptionPairs:
         view, row = self.images.locate(number, len(self.rows))
         image, start = self.data.images[int(self.rows[row])], int(self.starts[row])
         captions = self.data.captions_of(image.id)[start : start + self.each]
+        captions = tuple(caption_of_view(caption, view) for caption in captions)
         return MatchingExample(image.id, self.images(image, view), captions)
 
     def fingerprint(self) -> str:

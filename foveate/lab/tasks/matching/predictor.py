@@ -9,34 +9,19 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import torch
 from torch import Tensor
 
-from foveate.attention import Attended
 from foveate.checks import check_counts
 from foveate.errors import DataError
 from foveate.lab.models import Fragments, MatchingModel, Scorer
 from foveate.lab.models.fragments import join_fragments
 from foveate.lab.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
 from foveate.lab.tasks.images import ImageLike, encoder_input
-from foveate.lab.tasks.inputs import ImagePredictor
+from foveate.lab.tasks.inputs import ImagePredictor, WordAttention
 from foveate.lab.tasks.matching.data import pretrained_states
 
 if TYPE_CHECKING:
     from foveate.lab.tasks.matching.task import Matching  # noqa: F401  (the type argument of the base class)
 
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class WordAttention:
-    """Where the words of one sentence look in one image.
-
-    Attributes:
-        words: of the sentence.
-        attention: over the image, of batch size one with one query per word: `attention.map(H, W)[0, t]` is where
-            word t looks.
-    """
-
-    words: tuple[str, ...]
-    attention: Attended
 
 
 @dataclass(frozen=True)

@@ -157,11 +157,6 @@ class MatchingSettings(TaskSettings):
                 f"matching: expected words that attend to images for guidance={self.guidance:g}, got another model; "
                 "use model=scan with model.direction=t2i, or model=bfan"
             )
-        if self.views("train") > 1:
-            raise ValueError(
-                f"matching: expected images.views=1 for guidance={self.guidance:g}, got {self.views('train')}; boxes "
-                "are known for the image itself, not for its crops and mirror images"
-            )
 
     def _check_mechanism(self) -> None:
         if MECHANISMS[self.mechanism].continuous:

@@ -15,12 +15,12 @@ from foveate.lab.data.samples import DataRoot
 from foveate.lab.encoders import sentence_encoder
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models import FragmentMatcher, Fragments, MatchingModel, Scorer
+from foveate.lab.tasks.guidance import guide, phrase_targets
 from foveate.lab.tasks.images import encoder_input
 from foveate.lab.tasks.inputs import CaptionedTask
 from foveate.lab.tasks.matching.constraints import resourcing, swapping, swapping_all
 from foveate.lab.tasks.matching.data import CaptionPairs, MatchingBatch, MatchingExample, collate, drop_words
 from foveate.lab.tasks.matching.dual_start import start_from_dual
-from foveate.lab.tasks.matching.guidance import guide
 from foveate.lab.tasks.matching.predictor import MatchingPredictor
 from foveate.lab.tasks.matching.report import DEMO, PRESENTATION
 from foveate.lab.tasks.matching.retrieval_quality import MatchingMetrics, MatchingPrediction
@@ -150,7 +150,8 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
             seen = _locations(images, batch.images)
             own = [seen[place] for place in batch.owner.tolist()]
             first = int(self.settings.model.uses_bos_eos)
-            parts["guidance"] = guide(attention, batch.captions, own, first=first)
+            weights = next(cross.weights for cross in attention if cross.queries_are_words)
+            parts["guidance"] = guide(weights, phrase_targets(batch.captions, own, weights, first=first))
         if "ccr" in active:
             parts["ccr"] = resourcing(attention, scorer.aggregate, chosen["ccr"].margin)
         if "ccs" in active:

@@ -51,7 +51,7 @@ def test_the_task_samples_and_reports_the_reward() -> None:
 def test_what_does_not_go_together() -> None:
     with pytest.raises(ValueError, match="expected self_critical=0 or at least 2 captions, got 1"):
         settings(self_critical=1)
-    with pytest.raises(ValueError, match="expected ccr=0, ccs=0 and label_smoothing=0 with self_critical"):
+    with pytest.raises(ValueError, match="expected ccr=0, ccs=0, guidance=0 and label_smoothing=0 with self_critical"):
         settings(self_critical=2, label_smoothing=0.1)
     with pytest.raises(ValueError, match="expected label_smoothing from 0 to below 1, got 1"):
         settings(label_smoothing=1.0)

@@ -12,6 +12,7 @@ import torch
 from foveate.errors import UnknownName
 from foveate.lab.models import LSTMCaptionerSettings
 from foveate.lab.tasks import TASKS, Captioning
+from foveate.lab.tasks.guidance import phrase_targets
 from foveate.lab.tasks.inputs import Constraint
 from tests.lab.tasks.captioning.small import batch_of, settings
 
@@ -49,6 +50,28 @@ def test_constraints_are_weighed_in(task: Captioning) -> None:
             totals.append(loss.parts[field].item())
         assert totals[0] == pytest.approx(totals[1])
         assert totals[2] > totals[0] > 0
+
+
+@pytest.mark.parametrize("mechanism", ["softmax", "sparsemax", "tvmax", "multimodal"])
+def test_guidance_draws_both_attentions_of_words_to_their_boxes(task: Captioning, mechanism: str) -> None:
+    guided = replace(task, settings=settings(guidance=0.5, mechanism=mechanism))
+    torch.manual_seed(0)
+    model, batch = guided.build_model().eval(), batch_of(guided, count=1)
+    found = guided.loss(model, batch, 0)
+    torch.testing.assert_close(found.total, found.parts["words"] + 0.5 * found.parts["guidance"])
+    captions = batch.examples[0].captions
+    optimiser = torch.optim.Adam(model.parameters(), 0.03)
+    for _ in range(60):
+        optimiser.zero_grad()
+        guided.loss(model, batch, 0).parts["guidance"].backward()
+        optimiser.step()
+    captioned = guided.run(model, batch)
+    targets = phrase_targets(captions, [(28, 28)] * len(captions), captioned.image_scores, first=0) > 0
+    words = targets.any(-1)
+    assert words.any()
+    for weights in (captioned.image.weights, captioned.input_weights):
+        inside = (weights * targets).sum(-1)[words].mean()
+        assert inside > 2 * targets[words].float().mean()
 
 
 @pytest.mark.parametrize("name", ["ccr", "ccs"])

@@ -8,21 +8,15 @@ import pytest
 import torch
 
 from foveate.lab.data.samples import Phrase
-from foveate.lab.models import CrossAttended, Fragments, SCANSettings
-from foveate.lab.tasks.images import Stored
+from foveate.lab.models import SCANSettings
+from foveate.lab.tasks.guidance import guide, phrase_targets
 from foveate.lab.tasks.matching import Matching
-from foveate.lab.tasks.matching.guidance import guide, phrase_targets
 from foveate.lab.tasks.matching.settings import MatchingSettings
 from foveate.ops.boxes import Box
 from tests.lab.tasks.matching.small import MODELS, SMALL, batch_of, caption
 
 LEFT = Phrase(1, 3, "disc", (), (Box(0.0, 0.0, 0.5, 1.0),))
 UNLINKED = Phrase(3, 4, "dog", (), unlinked="no box")
-
-
-def looks(weights: torch.Tensor, *, words: bool = True) -> CrossAttended:
-    none = Fragments(torch.zeros(1, 1, 1))
-    return CrossAttended(none, none, weights, weights, lambda w, keys: w > 0, queries_are_words=words)
 
 
 def test_the_words_of_a_phrase_are_drawn_to_the_cells_of_its_boxes() -> None:
@@ -43,15 +37,14 @@ def test_words_beyond_the_tokens_and_regions_without_boxes_have_no_target() -> N
 def test_the_loss_is_a_sum_over_captions_of_the_mean_divergence() -> None:
     captions = [caption(0, "a", "a red disc", LEFT), caption(1, "a", "a dog")]
     even = torch.full((2, 3, 4), 0.25, requires_grad=True)
-    other = looks(torch.zeros(2, 4, 3), words=False)
-    loss = guide([other, looks(even)], captions, [(1, 4)] * 2, first=0)
+    loss = guide(even, phrase_targets(captions, [(1, 4)] * 2, even, first=0))
     # Two words, each log 2 away from the left half; two captions.
     torch.testing.assert_close(loss, 2 * torch.tensor(2.0).log())
     loss.backward()
     assert even.grad is not None
     assert even.grad[0, 1].ne(0).tolist() == [True, True, False, False]
     assert not even.grad[1].any()
-    assert guide([looks(even)], captions[1:] * 2, [(1, 4)] * 2, first=0) == 0
+    assert guide(even, phrase_targets(captions[1:] * 2, [(1, 4)] * 2, even, first=0)) == 0
 
 
 @pytest.mark.parametrize("name", ["scan", "bfan"])
@@ -65,10 +58,8 @@ def test_guidance_is_a_part_of_the_loss_with_its_weight(name: str) -> None:
     torch.testing.assert_close(found.total, found.parts["ranking"] + 0.5 * found.parts["guidance"])
 
 
-def test_models_and_views_that_cannot_be_guided() -> None:
+def test_models_that_cannot_be_guided() -> None:
     with pytest.raises(ValueError, match=r"expected words that attend to images for guidance=1"):
         MatchingSettings(model=SCANSettings(direction="i2t"), guidance=1.0)
     with pytest.raises(ValueError, match=r"expected words that attend to images for guidance=1"):
         MatchingSettings(model=MODELS["m-dan"], guidance=1.0)
-    with pytest.raises(ValueError, match=r"expected images.views=1 for guidance=1, got 4"):
-        MatchingSettings(images=Stored("x.h5", views=4), guidance=1.0)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from foveate.lab.data.samples import Caption
 from foveate.lab.losses import kl_guidance
-from foveate.lab.models import CrossAttended
-from foveate.metrics.grounding import Locations, relevant_locations
+from foveate.metrics.grounding import Locations, relevant_cells, relevant_locations
+from foveate.ops.boxes import Box
 
 
 def phrase_targets(
@@ -31,30 +32,28 @@ def phrase_targets(
     for row, (caption, seen) in enumerate(zip(captions, locations, strict=True)):
         for phrase in caption.phrases:
             if phrase.boxes and seen is not None:
-                relevant = relevant_locations(seen, phrase.boxes)
+                by_boxes = isinstance(seen, Tensor)
+                relevant = relevant_locations(seen, phrase.boxes) if by_boxes else _cells(*seen, phrase.boxes)
                 targets[row, first + phrase.start : first + phrase.stop, : len(relevant)] |= relevant
     counted = targets.to(like)
     return counted / counted.sum(-1, keepdim=True).clamp_min(1)
 
 
-def guide(
-    attention: Sequence[CrossAttended],
-    captions: Sequence[Caption],
-    locations: Sequence[Locations | None],
-    *,
-    first: int,
-) -> Tensor:
+@lru_cache(maxsize=1 << 16)  # an image is read many times, and all of its captions mention the same boxes
+def _cells(H: int, W: int, boxes: tuple[Box, ...]) -> Tensor:
+    return relevant_cells(H, W, torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4))
+
+
+def guide(weights: Tensor, targets: Tensor) -> Tensor:
     """`C · mean_t KL(target_t ‖ weights_t)` over the words with a target: a sum over captions, as all losses are.
 
     Args:
-        attention: of each caption to its image, in one or both directions; only that of the words is guided.
-        captions, locations, first: as in `phrase_targets`.
+        weights: (C, T, N), the attention of the words of C captions.
+        targets: the output of `phrase_targets`.
 
     Returns:
         A scalar, zero if no word has a target.
     """
-    weights = next(cross.weights for cross in attention if cross.queries_are_words)
-    targets = phrase_targets(captions, locations, weights, first=first)
     guided = targets.any(-1)
     count = guided.sum().clamp_min(1)
-    return kl_guidance(weights[guided][:, None], targets[guided][:, None]) * (len(captions) / count)
+    return kl_guidance(weights[guided][:, None], targets[guided][:, None]) * (len(targets) / count)
