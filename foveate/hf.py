@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveate.attention.attended import split_mask
+from foveate.attention.arguments import split_mask
 from foveate.ops import TRANSFORMS
 from foveate.registry import optional
 from foveate.watch.modules import attention_modules, is_over_tokens

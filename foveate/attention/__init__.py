@@ -1,32 +1,20 @@
 """Attention: scores and values in, what was read and where out."""
 
-from functools import partial
-
-from foveate.attention.attended import AnyGrid, Attended, Grid
-from foveate.attention.continuous import ContinuousAttention
-from foveate.attention.discrete import DiscreteAttention, transform_options
+from foveate.attention.arguments import AnyGrid, Grid
+from foveate.attention.attended import Attended
+from foveate.attention.continuous import ContinuousAttention, continuous
+from foveate.attention.discrete import DiscreteAttention, discrete
 from foveate.attention.dot_product import scaled_dot_product_attention
 from foveate.attention.fits import ChooseMixture, Fit, MatchBetaGaussian, MatchMoments, SparseMixture, SplitMixture
 from foveate.attention.learnable import Entmax, Learnable
-from foveate.attention.mechanism import Mechanism, continuous, mechanism
-from foveate.attention.multihead import MultiheadAttention
-from foveate.attention.option_table import Option, mechanism_options, options_markdown, options_table
-from foveate.attention.pool import AttentionPool
+from foveate.attention.mechanism import MECHANISMS, Mechanism, Option, mechanism, options_table
+from foveate.attention.multihead import AttentionPool, MultiheadAttention
 from foveate.attention.self_attention import ContinuousSelfAttention
 from foveate.ops import TRANSFORMS
 
 _THESIS, _PAPER = "Farinhas 2021", "Farinhas et al. 2021"
-MECHANISMS: dict[str, Mechanism] = {
-    **{
-        name: Mechanism(
-            partial(DiscreteAttention, name),
-            row.summary,
-            row.reference,
-            needs_grid=row.axes == 2,
-            options=frozenset(transform_options(row)) | {"edges", "temperature", "learnable", "heads"},
-        )
-        for name, row in TRANSFORMS.items()
-    },
+MECHANISMS |= {
+    **{name: discrete(name) for name in TRANSFORMS},
     "continuous-softmax": continuous(MatchMoments, "one Gaussian", f"{_THESIS}, §4.2", family="gaussian"),
     "continuous-sparsemax": continuous(
         MatchMoments, "one ellipse, zero outside", f"{_THESIS}, §4.3", family="truncated-paraboloid"
@@ -60,8 +48,6 @@ __all__ = [
     "SparseMixture",
     "SplitMixture",
     "mechanism",
-    "mechanism_options",
-    "options_markdown",
     "options_table",
     "scaled_dot_product_attention",
 ]

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import index
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from foveate.attention.attended import (
+from foveate.attention.arguments import (
     AnyGrid,
-    Attended,
     Grid,
     as_grid,
     check_inputs,
     mask_beside,
+    positions,
     shared_mask,
     without_padding,
 )
+from foveate.attention.attended import Attended
 from foveate.attention.discrete import DiscreteAttention
-from foveate.attention.fits import Fit, MatchBetaGaussian
-from foveate.attention.learnable import learned_options, register_option
-from foveate.checks import is_tracing
+from foveate.attention.fits import Fit
+from foveate.attention.learnable import Temperature, learned_options, register_option
+from foveate.attention.mechanism import Mechanism, read_options
+from foveate.errors import UnknownName
 from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.density import Density
-from foveate.ops.grid import cell_centres, cell_centres_1d, ragged_centres
-from foveate.ops.memo import memo
 from foveate.ops.reading import weighted_sum
 from foveate.ops.ridge import ridge_coefficients, ridge_weights
 
@@ -39,15 +38,9 @@ class ContinuousAttention(nn.Module):
     c = Σ_j B_j E_p[ψ_j(t)],  p = fit(transform(z)),  B the ridge regression of the values on the basis ψ
 
     Args:
-        fit: how weights become a density.
-        transform: from scores to the weights that are fitted, a name in TRANSFORMS.
-        basis: of the value function; one that suits the grid when absent (`GaussianBasis.for_grid`).
-        ridge: penalty of the ridge regression of the values on the basis.
-        padding: whether the regression sees zeros around the image; the thesis pads, paper 000 does not.
-        temperature: divides the scores; a number, a tensor that broadcasts to the scores, or a module that makes one.
-        learnable: makes the temperature, and the alpha of a fit that has one, parameters that training changes: True
-            for both, or their names.
-        heads: one learnable temperature per head instead of one for all, for scores (B, M, Q, N); needs `learnable`.
+        fit: turns the weights into a density.
+
+    The options are annotated with their meanings.
 
     In one dimension (text, audio) the grid is (N,).
 
@@ -68,17 +61,25 @@ class ContinuousAttention(nn.Module):
         self,
         fit: Fit,
         *,
-        transform: str = "softmax",
-        basis: Basis | None = None,
-        ridge: float = 0.01,
-        padding: bool = False,
-        temperature: float | Tensor | nn.Module = 1.0,
-        learnable: bool | Sequence[str] = False,
-        heads: int | None = None,
+        transform: Annotated[str, "from scores to the weights that are fitted, a name in TRANSFORMS"] = "softmax",
+        basis: Annotated[Basis | None, "of the value function; `GaussianBasis.for_grid` when absent"] = None,
+        ridge: Annotated[float, "penalty of the ridge regression of the values on the basis"] = 0.01,
+        padding: Annotated[
+            bool, "the regression sees zeros around the image; the thesis pads, the paper does not"
+        ] = False,
+        temperature: Temperature = 1.0,
+        learnable: Annotated[
+            bool | Sequence[str],
+            "makes the temperature, and the alpha of a fit that has one, parameters that training changes: True for "
+            "both, or their names",
+        ] = False,
+        heads: Annotated[
+            int | None, "one learnable temperature per head, for scores (B, M, Q, N); needs `learnable`"
+        ] = None,
     ) -> None:
         super().__init__()
         self.fit, self.basis, self.ridge, self.padding = fit, basis, ridge, padding
-        own = {"alpha": fit.alpha} if isinstance(fit, MatchBetaGaussian) else {}
+        own = fit.learnable()
         learned = learned_options("continuous attention", learnable, heads, {"temperature": temperature}, own)
         self.transform = DiscreteAttention(transform, temperature=learned.get("temperature", temperature))
         self._learned = {k: v for k, v in (own | learned).items() if k in own and isinstance(v, Tensor | nn.Module)}
@@ -120,7 +121,7 @@ class ContinuousAttention(nn.Module):
     def _attend(self, weights: Tensor, values: Tensor, grid: Grid, mask: Tensor | None) -> tuple[Tensor, Density]:
         """Context and density of weights (B, ..., N), with a mask (B, N)."""
         fit = self._current_fit()
-        density = fit(weights, _positions(weights, grid), mask_beside(weights, mask), training=self.training)
+        density = fit(weights, positions(weights, grid), mask_beside(weights, mask), training=self.training)
         if weights.numel() == 0:  # no example, query or location: an empty sum, which backward goes through too
             return weighted_sum(weights, values), density
         context = self._read(density, values, grid, mask)
@@ -171,10 +172,8 @@ class ContinuousAttention(nn.Module):
 
     def _current_fit(self) -> Fit:
         """The fit with the parameters as they are now."""
-        if not self._learned or not isinstance(self.fit, MatchBetaGaussian):
-            return self.fit
-        now: dict[str, Any] = {name: getattr(self, name) for name in self._learned}
-        return replace(self.fit, **{name: part() if callable(part) else part for name, part in now.items()})
+        now = {name: getattr(self, name) for name in self._learned}
+        return self.fit.using({name: part() if callable(part) else part for name, part in now.items()})
 
     def extra_repr(self) -> str:
         """Every option, for print."""
@@ -186,25 +185,6 @@ def _present(values: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return values
     return torch.where(mask.reshape(mask.shape[0], *[1] * (values.ndim - 3), mask.shape[-1], 1), values, 0)
-
-
-def _positions(weights: Tensor, grid: Grid) -> Tensor:
-    """Cell centres of the locations: (N, d), or (B, ..., N, 2) where the grids differ."""
-    if isinstance(grid, Tensor):
-        points = ragged_centres(grid, weights.shape[-1], dtype=weights.dtype).to(weights.device)
-        return points.reshape(len(grid), *[1] * (weights.ndim - 2), *points.shape[1:]).expand(*weights.shape, 2)
-    if is_tracing():
-        return _centres(tuple(grid), weights.dtype, weights.device)
-    return _kept_centres(tuple(grid), weights.dtype, weights.device)
-
-
-def _centres(grid: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    make: Any = cell_centres_1d if len(grid) == 1 else cell_centres
-    centres: Tensor = make(*grid, dtype=dtype, device=device)
-    return centres
-
-
-_kept_centres = memo(maxsize=64)(_centres)
 
 
 def _query_axes(mask: Tensor | None) -> int:
@@ -223,3 +203,32 @@ def _fold(x: Tensor, axes: tuple[int, ...], own: int) -> Tensor:
     rest = x.shape[1 + own :]
     x = x.reshape(*x.shape[: 1 + own], *[1] * (len(axes) - own), *rest)
     return x.expand(x.shape[0], *axes, *rest).reshape(x.shape[0] * math.prod(axes), *rest)
+
+
+def continuous(fit: type[Fit], summary: str, reference: str, **fixed: Any) -> Mechanism:
+    """The row of a continuous mechanism: its options are those of the fit and those of `ContinuousAttention`.
+
+    Args:
+        fit: the class whose fields are options.
+        summary, reference: for listings.
+        fixed: options of the fit that the mechanism sets itself.
+    """
+    own = read_options(fit, skip=fixed)
+    outer = read_options(ContinuousAttention.__init__, skip={"self", "fit", "return"})
+    inner, known = {option.name for option in own}, {option.name for option in (*own, *outer)}
+
+    def make_fit(**options: Any) -> Fit:
+        for option in options:
+            if option not in inner:
+                raise UnknownName(f"option of {fit.__name__}", option, inner)
+        return fit(**(fixed | options))
+
+    def build(**options: Any) -> nn.Module:
+        for option in options:
+            if option not in known:
+                raise UnknownName("option of a continuous mechanism", option, known)
+        of_fit = {key: value for key, value in options.items() if key in inner}
+        rest = {key: value for key, value in options.items() if key not in inner}
+        return ContinuousAttention(make_fit(**of_fit), **rest)
+
+    return Mechanism(build, summary, reference, fit=make_fit, options=(*own, *outer))

@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from foveate.attention.attended import (
+from foveate.attention.arguments import (
     AnyGrid,
-    Attended,
     Grid,
     as_grid,
     check_attention_mask,
@@ -26,7 +25,9 @@ from foveate.attention.attended import (
     to_canvas,
     without_padding,
 )
-from foveate.attention.learnable import learned_options, register_option
+from foveate.attention.attended import Attended
+from foveate.attention.learnable import Temperature, learned_options, register_option
+from foveate.attention.mechanism import Mechanism, read_options
 from foveate.checks import as_number, beside_rows, check_number
 from foveate.errors import ShapeError, UnknownName
 from foveate.ops import TRANSFORMS, Transform, fenchel_young_loss, sparsemax
@@ -44,12 +45,9 @@ class DiscreteAttention(nn.Module):
 
     Args:
         transform: a name in TRANSFORMS.
-        temperature: divides the scores; a number, or a tensor that broadcasts to them with size 1 for the locations.
-        learnable: makes the numbers among the options parameters that training changes: True for all, or their names.
-        heads: one learnable number per head instead of one for all, for scores (B, M, Q, N); needs `learnable`.
-        options: of the transform: `alpha`, `smoothness`, `edges`. Numbers, tensors or parameters that broadcast to the
-            scores with size 1 for the locations, or modules that make them. alpha is learned in (1, 2], smoothness and
-            temperature above zero. Without edges, a transform of a graph uses the neighbours on the grid, or a chain.
+        options: of the transform: numbers, tensors, parameters, or modules that make them.
+
+    The other options are annotated with their meanings.
 
     A grid of one dimension, `grid=(N,)`, is a chain for every transform.
 
@@ -63,16 +61,27 @@ class DiscreteAttention(nn.Module):
     edges: Tensor | None
 
     def __init__(
-        self, transform: str, *, learnable: bool | Sequence[str] = False, heads: int | None = None, **options: Any
+        self,
+        transform: str,
+        *,
+        temperature: Temperature = 1.0,
+        learnable: Annotated[
+            bool | Sequence[str], "makes the options that are numbers parameters: True for all, or their names"
+        ] = False,
+        heads: Annotated[
+            int | None, "one learnable number per head instead of one, for scores (B, M, Q, N); needs `learnable`"
+        ] = None,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.row = lookup("transform", transform, TRANSFORMS)
         self.name = transform
         self.register_buffer("edges", options.pop("edges", None), persistent=False)
-        known = transform_options(self.row) | {"temperature": 1.0}
+        known = transform_options(self.row) | {"temperature": temperature}
         for option in options:
             if option not in known:
-                raise UnknownName(f"option of {transform}", option, known or {"none"})
+                raise UnknownName(f"option of {transform}", option, known)
+        options["temperature"] = temperature
         if learnable or heads is not None:
             options |= learned_options(transform, learnable, heads, known | options)
         self.options = {name: options.get(name, default) for name, default in known.items()}
@@ -282,3 +291,17 @@ def _rows_and_columns(grid: Grid | None, N: int) -> tuple[int, int]:
     """The grid's rows and columns; one row for a grid of one dimension and for none."""
     size = (N,) if grid is None else grid_size(grid)
     return (1, size[0]) if len(size) == 1 else (size[0], size[1])
+
+
+def discrete(name: str) -> Mechanism:
+    """The row of the mechanism that attends with a transform."""
+    row = TRANSFORMS[name]
+    own = read_options(row.function, skip=NOT_OPTIONS - {"edges"})
+    outer = read_options(DiscreteAttention.__init__, skip={"self", "transform", "options"})
+    return Mechanism(
+        partial(DiscreteAttention, name),
+        row.summary,
+        row.reference,
+        needs_grid=row.axes == 2,
+        options=(*own, *outer),
+    )

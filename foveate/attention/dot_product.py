@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foveate.attention.attended import AnyGrid, beside_scores, split_mask
+from foveate.attention.arguments import AnyGrid, beside_scores, split_mask
 from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.mechanism import mechanism
 from foveate.checks import at_least_float32, check_floating, check_ndim

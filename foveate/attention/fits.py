@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ from foveate.ops.moments import Floor
 from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.registry import lookup
 
+RESTARTS, TRAINING_ITERATIONS = 3, 5  # Farinhas 2021, §6.3.1; Farinhas et al. 2021, §6
 FAMILIES: dict[str, type[Gaussian] | type[TruncatedParaboloid] | type[BetaGaussian]] = {
     "gaussian": Gaussian,
     "truncated-paraboloid": TruncatedParaboloid,
@@ -27,7 +30,7 @@ FAMILIES: dict[str, type[Gaussian] | type[TruncatedParaboloid] | type[BetaGaussi
 
 
 class Fit(ABC):
-    """Turns weights into a density; a frozen dataclass of options."""
+    """Turns weights into a density; a frozen dataclass of options, annotated with their meanings."""
 
     @abstractmethod
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
@@ -37,18 +40,30 @@ class Fit(ABC):
         """Expectation of every basis function under a density of this fit, (B, ..., J)."""
         return density.expect(basis)
 
+    def learnable(self) -> dict[str, Any]:
+        """The options that training may change, by name."""
+        return {}
+
+    def using(self, learned: Mapping[str, Any]) -> Fit:
+        """This fit with the options that training changes as they are now."""
+        return replace(self, **learned) if learned else self  # type: ignore[type-var]
+
+
+CellFloor = Annotated[
+    Floor, 'added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers)'
+]
+Parts = Annotated[str, 'of the components: "gaussian", "truncated-paraboloid" or "beta-gaussian"']
+Of = Annotated[
+    Likelihood, 'of a weight: "cell" for the mean over its cell, or "point" for its centre, as in the papers'
+]
+
 
 @dataclass(frozen=True)
 class MatchMoments(Fit):
-    """The member of a family with the mean and covariance of the weights (Farinhas 2021, algorithm 2).
+    """The member of a family with the mean and covariance of the weights (Farinhas 2021, algorithm 2)."""
 
-    Attributes:
-        family: of densities: "gaussian" or "truncated-paraboloid".
-        floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
-    """
-
-    family: str = "gaussian"
-    floor: Floor = "cell"
+    family: Annotated[str, 'of densities: "gaussian" or "truncated-paraboloid"'] = "gaussian"
+    floor: CellFloor = "cell"
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
         return lookup("family", self.family, FAMILIES).from_weights(weights, positions, mask, self.floor)
@@ -56,16 +71,14 @@ class MatchMoments(Fit):
 
 @dataclass(frozen=True)
 class MatchBetaGaussian(Fit):
-    """The beta-Gaussian with the mean and covariance of the weights.
+    """The beta-Gaussian with the mean and covariance of the weights."""
 
-    Attributes:
-        alpha: 1 < alpha <= 2, from the Gaussian to the truncated paraboloid. A scalar tensor or parameter gets the
-            exact gradient of the context; the density and its map are constants in it.
-        floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
-    """
-
-    alpha: float | Tensor = 1.5
-    floor: Floor = "cell"
+    alpha: Annotated[
+        float | Tensor,
+        "1 < alpha <= 2, from the Gaussian to the truncated paraboloid; a scalar tensor or parameter gets the exact "
+        "gradient of the context, and the density and its map are constants in it",
+    ] = 1.5
+    floor: CellFloor = "cell"
 
     def __post_init__(self) -> None:
         if isinstance(self.alpha, Tensor) and self.alpha.numel() != 1:
@@ -73,6 +86,9 @@ class MatchBetaGaussian(Fit):
                 f"continuous-entmax: expected alpha as a number or a tensor of one, got {tuple(self.alpha.shape)}; one "
                 "alpha serves all heads"
             )
+
+    def learnable(self) -> dict[str, Any]:
+        return {"alpha": self.alpha}
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
         return BetaGaussian.from_weights(weights, positions, mask, self.floor, alpha=_number(self.alpha))
@@ -93,30 +109,18 @@ class ChooseMixture(Fit):
     """Training: a mixture whose K is drawn for the batch; evaluation: K chosen for each example (Farinhas et al. 2021).
 
     The papers' own model has `background=False, floor=1e-6, likelihood="point", start="random"`.
-
-    Attributes:
-        max_components: the largest number of components K.
-        penalty: λ of the choice of K in evaluation: the larger, the fewer components; see `fv.select_mixture`.
-        restarts: starts of EM per K in evaluation.
-        iterations: EM steps in evaluation.
-        training_iterations: EM steps in training.
-        floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
-        likelihood: of a weight under a component: "cell" for the mean over its cell, or "point" for its centre.
-        background: whether a uniform component takes up attention that is nowhere in particular.
-        start: of EM: "spread", "random" or "split"; random starts of training use torch's global generator.
-        family: of the components: "gaussian", "truncated-paraboloid" or "beta-gaussian".
     """
 
-    max_components: int = 4
-    penalty: float = 0.3
-    restarts: int = 3
-    iterations: int = 10
-    training_iterations: int = 5
-    floor: Floor = "cell"
-    likelihood: Likelihood = "cell"
-    background: bool = True
-    start: str = "spread"
-    family: str = "gaussian"
+    max_components: Annotated[int, "the largest number of components K"] = 4
+    penalty: Annotated[float, "λ of the choice of K in evaluation: the larger, the fewer; see `fv.select_mixture`"] = (
+        0.3
+    )
+    iterations: Annotated[int, "EM steps in evaluation; training takes 5, as in the papers"] = 10
+    floor: CellFloor = "cell"
+    likelihood: Of = "cell"
+    background: Annotated[bool, "whether a uniform component takes up attention that is nowhere in particular"] = True
+    start: Annotated[str, 'of EM: "spread", "random" (by torch\'s global generator in training) or "split"'] = "spread"
+    family: Parts = "gaussian"
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
         family = lookup("family", self.family, FAMILIES)
@@ -126,7 +130,7 @@ class ChooseMixture(Fit):
                 positions,
                 self.max_components,
                 self.penalty,
-                self.restarts,
+                RESTARTS,
                 self.iterations,
                 self.floor,
                 mask,
@@ -140,7 +144,7 @@ class ChooseMixture(Fit):
             weights,
             positions,
             int(draw) + 1,
-            self.training_iterations,
+            TRAINING_ITERATIONS,
             start=self.start,
             mask=mask,
             generator=torch.Generator().manual_seed(int(seed)),
@@ -153,22 +157,15 @@ class ChooseMixture(Fit):
 
 @dataclass(frozen=True)
 class SplitMixture(Fit):
-    """K-MCA: a fixed number of components, started by splitting the image (Farinhas 2021, §6.3).
+    """K-MCA: a fixed number of components, started by splitting the image (Farinhas 2021, §6.3)."""
 
-    Attributes:
-        components: number of components K.
-        iterations: EM steps; None for 2 with two components and 5 with more, as in the thesis.
-        floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
-        likelihood: of a weight under a component: "cell" for the mean over its cell, or "point" for its centre, as in
-            the papers.
-        family: of the components: "gaussian", "truncated-paraboloid" or "beta-gaussian".
-    """
-
-    components: int = 2
-    iterations: int | None = None
-    floor: Floor = "cell"
-    likelihood: Likelihood = "cell"
-    family: str = "gaussian"
+    components: Annotated[int, "number of components K"] = 2
+    iterations: Annotated[int | None, "EM steps; None for 2 with two components and 5 with more, as in the thesis"] = (
+        None
+    )
+    floor: CellFloor = "cell"
+    likelihood: Of = "cell"
+    family: Parts = "gaussian"
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
         steps = self.iterations or (2 if self.components <= 2 else 5)
@@ -191,18 +188,12 @@ class SparseMixture(Fit):
     """Mixing weights by sparsemax: superfluous components get weight zero, so K varies without model selection.
 
     The starts are spread over the weights: the parts of a symmetric map would be identical and would never compete.
-
-    Attributes:
-        max_components: number of components at the start.
-        iterations: EM steps.
-        floor: added to the variances: "cell" for the variance of one cell, or a number (1e-6 in the papers).
-        family: of the components: "gaussian", "truncated-paraboloid" or "beta-gaussian".
     """
 
-    max_components: int = 4
-    iterations: int = 10
-    floor: Floor = "cell"
-    family: str = "gaussian"
+    max_components: Annotated[int, "number of components at the start"] = 4
+    iterations: Annotated[int, "EM steps"] = 10
+    floor: CellFloor = "cell"
+    family: Parts = "gaussian"
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
         return fit_mixture(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,11 @@ class Learnable(nn.Module):
         return f"low={self.low}, high={self.high}, shape={tuple(self.raw.shape)}"
 
 
+Temperature = Annotated[
+    float | Tensor | nn.Module,
+    "divides the scores; a number, a tensor that broadcasts to them with size 1 for the locations, or a module that "
+    "makes one",
+]
 BOUNDS: dict[str, tuple[float, float | None]] = {
     "alpha": (LEAST_ALPHA, 2.0),
     "smoothness": (0.0, None),

@@ -1,18 +1,34 @@
-"""Any mechanism by its name."""
+"""The table of mechanisms, which `foveate.attention` fills, and what it says about each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from inspect import signature
-from typing import Any
+import inspect
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from torch import nn
 
-from foveate.attention.continuous import ContinuousAttention
-from foveate.attention.fits import Fit
-from foveate.errors import UnknownName
 from foveate.registry import lookup
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a mechanism.
+
+    Attributes:
+        name: of the keyword.
+        kind: its type, as annotated.
+        meaning: as stated where the option is declared.
+        default: its default.
+    """
+
+    name: str
+    kind: str
+    meaning: str
+    default: Any
 
 
 @dataclass(frozen=True)
@@ -24,38 +40,32 @@ class Mechanism:
         summary: one line for listings.
         reference: the paper it comes from.
         needs_grid: the locations must lie on a grid.
-        continuous: attends with a density instead of weights.
-        fit: of a continuous mechanism: the class whose fields are its options.
-        fixed: options of the fit that the mechanism sets itself.
-        options: names of the options that `build` accepts; None if that is not known.
+        fit: of a continuous mechanism: makes the `Fit` from its options; None for a discrete one.
+        options: of `build`; None if they are not known.
     """
 
     build: Callable[..., nn.Module]
     summary: str
     reference: str
     needs_grid: bool = False
-    continuous: bool = False
-    fit: type[Fit] | None = None
-    fixed: tuple[str, ...] = ()
-    options: frozenset[str] | None = None
+    fit: Callable[..., Any] | None = field(default=None, compare=False)
+    options: tuple[Option, ...] | None = None
+
+    @property
+    def continuous(self) -> bool:
+        """True for a mechanism that attends with a density instead of weights."""
+        return self.fit is not None
 
 
-def continuous(fit: type[Fit], summary: str, reference: str, **fixed: Any) -> Mechanism:
-    """The row of a continuous mechanism: its options are those of the fit and those of `ContinuousAttention`."""
-
-    known = {field.name for field in fields(fit)}  # type: ignore[arg-type]
-    outer = set(signature(ContinuousAttention).parameters) - {"fit"}
-
-    def build(**options: Any) -> nn.Module:
-        of_fit = {key: value for key, value in options.items() if key in known}
-        rest = {key: value for key, value in options.items() if key not in known}
-        for option in rest:
-            if option not in outer:
-                raise UnknownName("option of a continuous mechanism", option, known | outer)
-        return ContinuousAttention(fit(**(fixed | of_fit)), **rest)
-
-    options = frozenset(known | outer)
-    return Mechanism(build, summary, reference, continuous=True, fit=fit, fixed=tuple(fixed), options=options)
+MECHANISMS: dict[str, Mechanism] = {}
+# Of the options of transforms, which are plain functions; every other option is declared with its meaning.
+MEANINGS = {
+    "alpha": "greater than 1 and at most 64; the larger, the sparser; a number, or a tensor that broadcasts to the "
+    "scores with size 1 for the locations; learned in (1, 2]",
+    "smoothness": "λ ≥ 0, with 0 the result is sparsemax; a number, or a tensor that broadcasts to the scores with "
+    "size 1 for the locations; learned above zero",
+    "edges": "(E, 2) pairs of node numbers; the neighbours on the grid, or a chain, when absent",
+}
 
 
 def mechanism(name: str, **options: Any) -> nn.Module:
@@ -77,6 +87,37 @@ def mechanism(name: str, **options: Any) -> nn.Module:
     >>> attend(torch.zeros(1, 4), torch.ones(1, 4, 3), grid=(2, 2)).context.tolist()
     [[1.0, 1.0, 1.0]]
     """
-    from foveate.attention import MECHANISMS
-
     return lookup("mechanism", name, MECHANISMS).build(**options)
+
+
+def read_options(thing: Callable[..., Any], skip: Collection[str]) -> list[Option]:
+    """The options that a class or function declares: `Annotated[type, meaning]`, or a name of `MEANINGS`."""
+    hints = get_type_hints(thing, include_extras=True)
+    parts = [part for name, part in inspect.signature(thing).parameters.items() if name not in skip]
+    return [Option(part.name, *_declared(hints[part.name], part.name), part.default) for part in parts]
+
+
+def _declared(hint: Any, name: str) -> tuple[str, str]:
+    """The type in words, without the modules of classes, and the meaning."""
+    kind, meaning = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, MEANINGS.get(name, ""))
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    names = ["None" if part is type(None) else inspect.formatannotation(part) for part in parts]
+    return " | ".join(re.sub(r"\b[\w.]+\.(?=\w)", "", text) for text in names), meaning
+
+
+def options_table() -> list[tuple[str, str, str, str, str]]:
+    """Rows (option, type, default, mechanisms, meaning); an option that several mechanisms share is one row.
+
+    >>> [row[3] for row in options_table() if row[0] == "edges"]
+    ['gfusedmax']
+    """
+    owners: dict[tuple[str, str, str, str], list[str]] = {}
+    for name, row in MECHANISMS.items():
+        for one in row.options or ():
+            default = "required" if one.default is inspect.Parameter.empty else repr(one.default)
+            owners.setdefault((one.name, one.kind, default, one.meaning), []).append(name)
+    dense = {name for name, row in MECHANISMS.items() if row.continuous}
+    groups = {"all": set(MECHANISMS), "continuous": dense, "discrete": set(MECHANISMS) - dense}
+    group = {frozenset(names): label for label, names in groups.items()}
+    shown = {key: group.get(frozenset(names), ", ".join(names)) for key, names in owners.items()}
+    return [(name, kind, default, shown[name, kind, default, text], text) for name, kind, default, text in owners]

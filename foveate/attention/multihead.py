@@ -1,17 +1,17 @@
-"""Attention from queries to keys and values with several heads and any mechanism."""
+"""Multi-head attention with any mechanism, and pooling with learned queries, which is made of it."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, overload
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foveate.attention.attended import (
+from foveate.attention.arguments import (
     AnyGrid,
-    Attended,
     as_grid,
     beside_scores,
     joint_mask,
@@ -19,9 +19,11 @@ from foveate.attention.attended import (
     split_mask,
     without_padding,
 )
+from foveate.attention.attended import Attended
 from foveate.attention.discrete import DiscreteAttention
+from foveate.attention.mechanism import mechanism
 from foveate.checks import at_least_float32, check_heads, check_mask, check_shape
-from foveate.registry import lookup
+from foveate.errors import ShapeError
 
 WHERE = "MultiheadAttention"
 Pair = tuple[Tensor, Tensor | None]
@@ -74,11 +76,9 @@ class MultiheadAttention(nn.Module):
         super().__init__()
         check_heads(WHERE, dim, heads)
         self.heads, self.batch_first = heads, batch_first
-        from foveate.attention import MECHANISMS  # which imports this module
-
         if options.get("learnable"):
             options["heads"] = heads
-        self.transform = lookup("mechanism", transform, MECHANISMS).build(**options)
+        self.transform = mechanism(transform, **options)
         if dropout and not isinstance(self.transform, DiscreteAttention):
             raise ValueError(
                 f"{WHERE}: expected dropout=0 beside transform={transform!r}, got {dropout}; a density has no weights "
@@ -118,36 +118,6 @@ class MultiheadAttention(nn.Module):
         """False: torch's encoder layers then do not replace this module by their fused softmax attention."""
         return False
 
-    @overload
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor | None = ...,
-        key_padding_mask: Tensor | None = ...,
-        need_weights: None = ...,
-        attn_mask: Tensor | None = ...,
-        average_attn_weights: bool = ...,
-        is_causal: bool = ...,
-        *,
-        grid: AnyGrid | None = ...,
-        mask: Tensor | None = ...,
-    ) -> Attended: ...
-    @overload
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor | None = ...,
-        key_padding_mask: Tensor | None = ...,
-        *,
-        need_weights: Literal[True, False],
-        attn_mask: Tensor | None = ...,
-        average_attn_weights: bool = ...,
-        is_causal: bool = ...,
-        grid: AnyGrid | None = ...,
-        mask: Tensor | None = ...,
-    ) -> Pair: ...
     def forward(
         self,
         query: Tensor,
@@ -267,3 +237,80 @@ class MultiheadAttention(nn.Module):
         if padding is not None and padding.dtype == torch.bool:
             mask = ~padding if mask is None else mask & ~padding
         return shared_mask(without_padding(seen.grid, mask, seen.weights.shape[-1]))
+
+
+class AttentionPool(nn.Module):
+    """Pool the features of an image with learned queries and any mechanism.
+
+    `c = W_o [head_1; …; head_M]`, `head_m = attend(q_m K_mᵀ / √(D/M)) V_m` with learned queries q
+
+    Takes the place of `features.mean((2, 3))` or of a multi-head attention pooling (MAP) head, and reports where it
+    looked. One density per head and query for continuous mechanisms.
+
+    Args:
+        dim: D, features per location and of the result.
+        mechanism: a name in MECHANISMS; `options` are its options.
+        heads: M, a divisor of D.
+        queries: number of learned queries.
+
+    >>> pool = AttentionPool(8, mechanism="continuous-softmax")
+    >>> seen = pool(torch.randn(2, 8, 7, 7))
+    >>> seen.context.shape, seen.map().shape, seen.density.mean.shape
+    (torch.Size([2, 8]), torch.Size([2, 7, 7]), torch.Size([2, 2]))
+    """
+
+    def __init__(
+        self, dim: int, mechanism: str = "multimodal", heads: int = 1, queries: int = 1, **options: Any
+    ) -> None:
+        super().__init__()
+        if queries < 1:
+            raise ValueError(f"AttentionPool: expected queries >= 1, got {queries}; use 1")
+        self.query = nn.Parameter(torch.randn(queries, dim) * dim**-0.5)
+        self.attend = MultiheadAttention(dim, heads, transform=mechanism, **options)
+
+    def forward(self, features: Tensor, grid: AnyGrid | None = None, mask: Tensor | None = None) -> Attended:
+        """Pool.
+
+        Args:
+            features: (B, D, H, W), or (B, N, D) with the locations in the row order of the grid.
+            grid: of the locations of (B, N, D); mechanisms over a grid need it.
+            mask: (B, N) or (B, H, W), True where a location counts.
+
+        Returns:
+            Attended with context (B, D) for one query, else (B, Q, D). Weights, density and maps have batch shape
+            (B, M, Q), without the axes of size one: (B, N) weights for one head and one query.
+        """
+        dim = self.attend.embed_dim
+        if features.ndim == 4:
+            if grid is not None:
+                raise ShapeError(
+                    f"AttentionPool: expected no grid beside features (B, D, H, W), got {grid!r}; leave it out"
+                )
+            grid = (features.shape[-2], features.shape[-1])
+            features = features.flatten(2).transpose(1, 2)
+        if features.ndim != 3 or features.shape[-1] != dim:
+            raise ShapeError(
+                f"AttentionPool: expected features (B, {dim}, H, W) or (B, N, {dim}), got {tuple(features.shape)}; "
+                "move the feature axis"
+            )
+        mask = mask.flatten(1) if mask is not None and mask.ndim == 3 else mask
+        queries = self.query.to(features.dtype).expand(features.shape[0], *self.query.shape)
+        seen = self.attend(queries, features, grid=grid, mask=mask)
+        return _without_single_axes(seen)
+
+    def extra_repr(self) -> str:
+        """The sizes, for print."""
+        return f"dim={self.attend.embed_dim}, heads={self.attend.heads}, queries={len(self.query)}"
+
+
+def _without_single_axes(seen: Attended) -> Attended:
+    """The attention of (B, M, Q) without a head axis of one and a query axis of one."""
+    B, M, Q = seen.weights.shape[:3]
+    shape = (B, *(n for n in (M, Q) if n != 1))
+    density = seen.density
+    return replace(
+        seen,
+        context=seen.context[:, 0] if Q == 1 else seen.context,
+        weights=seen.weights.reshape(*shape, seen.weights.shape[-1]),
+        density=None if density is None else density.map_tensors(lambda part: part.reshape(*shape, *part.shape[3:])),
+    )

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from foveate.attention.attended import AnyGrid, Attended, as_grid
+from foveate.attention.arguments import AnyGrid, as_grid
+from foveate.attention.attended import Attended
 from foveate.checks import check_heads
 from foveate.errors import ShapeError
 from foveate.ops import softmax

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from foveate.attention.attended import joint_mask
+from foveate.attention.arguments import joint_mask
 from foveate.watch.calls import project
 from foveate.watch.modules import attention_modules
 from foveate.watch.transforms import Change, attend, masked_scores

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveate.attention.attended import beside_scores
+from foveate.attention.arguments import beside_scores
 from foveate.attention.discrete import DiscreteAttention, transform_options
 from foveate.attention.dot_product import scaled_dot_product_attention
 from foveate.errors import UnknownName

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from foveate.attention import Attended
-from foveate.attention.attended import joint_mask
+from foveate.attention.arguments import joint_mask
 from foveate.watch.calls import multihead_weights, project, sdpa_weights, unpack_groups, weigh, with_heads
 from foveate.watch.listening import Listening, held_attention
 from foveate.watch.modules import FUSED, attending_inside, attends, compiled_modules, is_changed, is_over_tokens

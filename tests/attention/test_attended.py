@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from foveate.attention import Attended, mechanism
-from foveate.attention.attended import from_canvas, to_canvas
+from foveate.attention.arguments import from_canvas, to_canvas
 from foveate.errors import ShapeError
 from foveate.ops import Gaussian, Mixture
 from tests.cases import draw

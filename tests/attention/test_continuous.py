@@ -102,7 +102,7 @@ def test_random_starts_of_training_come_from_the_global_seed():
     scores, values, found = two_bumps(), draw(3, N, 5, seed=1), []
     for seed in range(3):
         torch.manual_seed(seed)
-        attend = mechanism("multimodal", max_components=1, training_iterations=1, start="random")
+        attend = mechanism("multimodal", max_components=1, start="random")
         found.append(attend(scores, values, grid=GRID).context)
         torch.manual_seed(seed)
         assert torch.equal(found[-1], attend(scores, values, grid=GRID).context)
@@ -135,15 +135,20 @@ def test_the_papers_model_is_the_papers_fit():
         torch.testing.assert_close(each, (weights * fit.pdf(at).log()).sum(-1))
 
 
-def test_training_iterations_are_used_in_training_only():
+def test_iterations_are_those_of_evaluation_and_training_takes_five():
     scores, values, results = two_bumps(), draw(3, N, 5, seed=1), []
     for steps in (1, 9):
-        attend = mechanism("multimodal", max_components=4, training_iterations=steps)
+        attend = mechanism("multimodal", max_components=4, iterations=steps)
         torch.manual_seed(3)
-        results.append(attend(scores, values, grid=GRID).context)
-        results.append(attend.eval()(scores, values, grid=GRID).context)
-    assert not torch.allclose(results[0], results[2])
-    torch.testing.assert_close(results[1], results[3])
+        results.append(attend(scores, values, grid=GRID))
+        results.append(attend.eval()(scores, values, grid=GRID))
+    torch.testing.assert_close(results[0].context, results[2].context)
+    assert not torch.allclose(results[1].context, results[3].context)
+    at, weights = ops.cell_centres(*GRID, dtype=torch.float64), torch.softmax(scores, -1)
+    trained = results[0].density
+    K = trained.weights.shape[-1]
+    fit = fit_mixture(weights, at, K, 5, start="spread", background=True)
+    torch.testing.assert_close(trained.components.mean, fit.components.mean)
 
 
 def test_k_mca_is_the_split_fit_with_the_steps_of_the_thesis():

@@ -127,7 +127,7 @@ def test_training_compiles_cold(name):
 )
 def test_one_graph_follows_batch_sizes_and_grids(name):
     """The tracer alone: sizes that become symbols must still lead to the constants of a grid."""
-    options = {"max_components": 2, "iterations": 2, "restarts": 1} if name == "multimodal" else {}
+    options = {"max_components": 2, "iterations": 2} if name == "multimodal" else {}
     torch._dynamo.reset()
     attend = mechanism(name, **options).eval()
     compiled = torch.compile(attend, fullgraph=True, backend="eager")

@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 
 from foveate import mechanism
 from foveate.attention import MECHANISMS, DiscreteAttention
-from foveate.attention.attended import map_weights
+from foveate.attention.arguments import map_weights
 from foveate.ops.resample import resample_map
 from tests.cases import draw
 

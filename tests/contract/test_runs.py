@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from foveate.attention import MECHANISMS
-from foveate.attention.continuous import ContinuousAttention
 from foveate.io import write_json
 from foveate.lab.data.vocabulary import AnswerVocabulary, Vocabulary
 from foveate.lab.hub import load
@@ -24,7 +22,6 @@ from foveate.lab.tasks.vqa import VQA, VQASettings
 from foveate.lab.train import Adam, Recipe, Training, to_config
 from foveate.lab.train.records import CONFIG, VOCABULARY
 from foveate.lab.train.weights import WEIGHTS, named_tensors, save_tensors
-from foveate.ops import TRANSFORMS
 
 # A value for every option of a mechanism that differs from its default; a new option needs a row here.
 VALUES: dict[str, Any] = {
@@ -34,9 +31,7 @@ VALUES: dict[str, Any] = {
     "max_components": 2,
     "components": 3,
     "penalty": 0.7,
-    "restarts": 2,
     "iterations": 4,
-    "training_iterations": 2,
     "start": "random",
     "background": False,
     "likelihood": "point",
@@ -53,12 +48,8 @@ INPUTS = Inputs(Vocabulary.from_tokens([["is", "it", "red"]]))
 
 
 def options(name: str) -> set[str]:
-    """The options of a mechanism, from the signatures that take them."""
-    if name in TRANSFORMS:
-        return set(inspect.signature(TRANSFORMS[name].function).parameters) - GIVEN
-    closure = inspect.getclosurevars(MECHANISMS[name].build).nonlocals
-    own = {field.name for field in fields(closure["fit"])} - set(closure["fixed"])
-    return (own | set(inspect.signature(ContinuousAttention).parameters)) - GIVEN
+    """The options of a mechanism."""
+    return {option.name for option in MECHANISMS[name].options or ()} - GIVEN
 
 
 def save(directory: Path, recipe: Recipe, task: Any, model: torch.nn.Module) -> Path:

@@ -42,7 +42,7 @@ def list_tables(table: str | None = None, *, throughput: float = 10.0) -> dict[s
     for name, rows in found.items():
         print_table(name, ("name", "description"), list(rows.items()))
     if table == "mechanisms":
-        print_table("options", ("mechanism", "option", "type", "default", "meaning"), options_table())
+        print_table("options", ("option", "type", "default", "mechanisms", "meaning"), options_table())
     unit = kernels.unit()
     print("native kernels:", "none, torch does the work" if unit is None else f"in use ({unit})")
     return found

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from foveate.attention import Attended, Grid
-from foveate.attention.attended import mask_beside
+from foveate.attention.arguments import mask_beside
 from foveate.checks import check_mask, check_shape
 from foveate.errors import ShapeError
 from foveate.lab.encoders import Standardise

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foveate.attention import Grid
-from foveate.attention.attended import mask_beside
+from foveate.attention.arguments import mask_beside
 from foveate.attention.discrete import DiscreteAttention
 from foveate.checks import check_number
 from foveate.errors import ShapeError

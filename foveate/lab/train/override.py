@@ -127,7 +127,7 @@ def _drop_leftovers(recipe: Recipe, changed: Field) -> Recipe:
     settings = recipe.settings
     accepted = MECHANISMS[settings.mechanism].options
     options = getattr(settings, "mechanism_options", {})
-    left = [] if accepted is None else [name for name in options if name not in accepted]
+    left = [] if accepted is None else [name for name in options if name not in {one.name for one in accepted}]
     if not left:
         return recipe
     print(f"{recipe.name}: {', '.join(left)} dropped, since {settings.mechanism} has no such option", file=sys.stderr)

@@ -66,9 +66,7 @@ MIXTURE = {
     "likelihood": "point",  # equation 7 has no trace term
     "background": False,
     "start": "random",  # "random initializations"
-    "restarts": 3,  # the released code; 001 §6.3.1 "3 different initializations"
-    "training_iterations": 5,  # "5 and 10 iterations of the EM algorithm during training and testing", §6.1
-    "iterations": 10,
+    "iterations": 10,  # "5 and 10 iterations of the EM algorithm during training and testing", §6.1
 }
 # Nam et al. 2017, §4.1 (page 5).
 DAN = {
@@ -273,7 +271,6 @@ def test_test_mca_of_the_thesis_keeps_basis_and_padding() -> None:
     assert options == CONTINUOUS | {
         "max_components": 5,  # K_max
         "iterations": 20,  # caption of table 6.3
-        "restarts": 3,
         "penalty": 12.5,  # λ = 100 on a batch of eight
         "start": "random",
         "likelihood": "point",

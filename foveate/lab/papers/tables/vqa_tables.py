@@ -31,7 +31,6 @@ TEST_MCA = (
     "mechanism=multimodal",
     "mechanism_options.max_components=5",
     "mechanism_options.iterations=20",
-    "mechanism_options.restarts=3",
     "mechanism_options.start=random",
     "mechanism_options.likelihood=point",
     "mechanism_options.background=false",

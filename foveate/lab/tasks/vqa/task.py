@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from foveate.attention.attended import Grid, grid_size, map_weights
+from foveate.attention.arguments import Grid, grid_size, map_weights
 from foveate.errors import DataError
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.data.vocabulary import AnswerVocabulary
