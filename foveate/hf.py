@@ -20,8 +20,7 @@ from foveate.watch.modules import attention_modules, is_over_tokens
 from foveate.watch.pooling import pool_heads
 from foveate.watch.probe import probe_inputs
 from foveate.watch.request import Layers, module_filter
-from foveate.watch.swap import Changed, swap
-from foveate.watch.transforms import Change
+from foveate.watch.swap import Change, Changed, swap
 from foveate.watch.watching import watch
 
 PREFIX = "foveate-"

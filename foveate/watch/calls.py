@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 Rows = Tensor | None
+SOFTMAX = frozenset({torch.softmax, torch.special.softmax, Tensor.softmax, F.softmax})
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nheads")
 
 
@@ -27,6 +28,19 @@ def weigh(scores: Tensor, transform: Callable[..., Tensor], **options: Any) -> T
         result: Tensor = handle_torch_function(weigh, (scores,), scores, transform, **options)
         return result
     return transform(scores, **options)
+
+
+def softmax_scores(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
+    """The scores of a softmax over the last axis of at least three, as attention takes one; None for other calls.
+
+    >>> softmax_scores(torch.softmax, (torch.zeros(1, 2, 3), -1), {}).shape
+    torch.Size([1, 2, 3])
+    """
+    if function not in SOFTMAX:
+        return None
+    scores = args[0] if args else kwargs["input"]
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    return scores if scores.ndim >= 3 and dim in (-1, scores.ndim - 1) else None
 
 
 def sdpa_weights(

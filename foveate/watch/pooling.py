@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from foveate.attention import mechanism
 from foveate.errors import ShapeError
 from foveate.watch.calls import project
-from foveate.watch.swap import Changed, replace_forward
+from foveate.watch.modules import INNER, add_around
+from foveate.watch.swap import Changed
 
 POOLED = "foveate_mechanism"
 _CLIP_RESNET = ("positional_embedding", "q_proj", "k_proj", "v_proj", "c_proj", "num_heads")
@@ -70,7 +71,7 @@ def pool_heads(model: nn.Module, name: str, grid: tuple[int, int] | None, option
         pool = Pool(mechanism(name, **options).train(module.training), grid, grid is not None)
         made.append(pool)
         changed.names.append(path)
-        changed.undo += [replace_forward(module, build(pool), pool), _add_part(module, pool.attend)]
+        changed.undo += [add_around(module, build(pool), INNER), _add_part(module, pool.attend)]
         changed.undo.append(_follow(model, path, pool))
     if not made:
         raise ValueError(
@@ -96,7 +97,7 @@ def _map_head(module: nn.MultiheadAttention, pool: Pool) -> Callable[..., Any]:
     """SigLIP: a learned query and `torch.nn.MultiheadAttention`."""
     names = inspect.signature(module.forward)
 
-    def run(*args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+    def run(forward: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
         call = names.bind(*args, **kwargs).arguments
         if call.get("attn_mask") is not None or call.get("key_padding_mask") is not None:
             raise ValueError("pool: expected images without padding, got a mask; pass one image size at a time")
@@ -110,7 +111,7 @@ def _map_head(module: nn.MultiheadAttention, pool: Pool) -> Callable[..., Any]:
 def _token_head(module: Any, pool: Pool) -> Callable[..., Any]:
     """AIMv2: a learned token as the query, without a projection."""
 
-    def run(states: Tensor) -> Tensor:
+    def run(forward: Any, states: Tensor) -> Tensor:
         query = module.cls_token.expand(len(states), -1, -1)
         parts = (query, module.k_proj(states), module.v_proj(states))
         q, k, v = (x.unflatten(-1, (module.num_heads, -1)).transpose(1, 2) for x in parts)
@@ -123,7 +124,7 @@ def _token_head(module: Any, pool: Pool) -> Callable[..., Any]:
 def _resnet_head(module: Any, pool: Pool) -> Callable[..., Any]:
     """CLIP's ResNets: the mean of the map is the query and the first key."""
 
-    def run(features: Tensor) -> Tensor:
+    def run(forward: Any, features: Tensor) -> Tensor:
         H, W = features.shape[-2:]
         states = features.flatten(2).transpose(1, 2)
         states = torch.cat([states.mean(1, keepdim=True), states], 1) + module.positional_embedding

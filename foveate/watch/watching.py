@@ -2,30 +2,59 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 
 from foveate.attention import Attended
 from foveate.attention.arguments import joint_mask
-from foveate.watch.calls import multihead_weights, project, sdpa_weights, unpack_groups, weigh, with_heads
-from foveate.watch.listening import Listening, held_attention
-from foveate.watch.modules import FUSED, attending_inside, attends, compiled_modules, is_changed, is_over_tokens
+from foveate.watch.calls import (
+    SOFTMAX,
+    multihead_weights,
+    project,
+    sdpa_weights,
+    softmax_scores,
+    unpack_groups,
+    weigh,
+    with_heads,
+)
+from foveate.watch.modules import (
+    FUSED,
+    OUTER,
+    Around,
+    add_around,
+    attending_inside,
+    attends,
+    compiled_modules,
+    is_changed,
+    is_over_tokens,
+)
 from foveate.watch.record import Heads, Record, Records
 from foveate.watch.request import ColumnTaker, Keep, Layers, Queries, Request, check_heads, locator, module_filter
 
 SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-SOFTMAX = (torch.softmax, torch.special.softmax, Tensor.softmax, F.softmax)
 SEEN = frozenset({weigh, F.scaled_dot_product_attention, *SOFTMAX})
+# The watches that a thread runs in, which the copies of its context inherit.
+_watches: ContextVar[frozenset[int]] = ContextVar("_watches", default=frozenset())
+
+
+class _Beside(threading.local):
+    """True in a thread that computes weights beside a call of the model, which no watch records."""
+
+    on = False
+
+
+_beside = _Beside()
 
 
 @contextmanager
@@ -44,7 +73,8 @@ def watch(
 
     A torch function mode sees every softmax, `scaled_dot_product_attention` and multi-head call inside the model's
     attention modules. A model that computes with SDPA or flash kernels keeps doing so: the weights of the rows asked
-    for are computed beside it.
+    for are computed beside it. A watch sees the thread it is in, and threads that run in a copy of its context
+    (`asyncio.to_thread`, `contextvars.copy_context().run`), not others that use the same model.
 
     Args:
         model: any torch module.
@@ -83,7 +113,7 @@ def watch(
     locate = locator(model, keep)
     watcher = _Watcher(Request(chosen, queries, locate, heads, dtype, device, grad))
     roots = compiled_modules(model)
-    with _wrapped(model, watcher, roots), watcher.listening.mode:
+    with _wrapped(model, watcher, roots):
         yield watcher.records
     hidden = [name for name in attending_inside(model, roots) if chosen(name)] if watcher.compiled_ran else []
     watcher.records.unseen[:] = list(dict.fromkeys([*watcher.missed, *hidden]))
@@ -100,28 +130,73 @@ class _Running:
     calls: int = 0
 
 
+@dataclass(slots=True)
+class _Scope:
+    """A watch in one thread: the modules that run, and whether its mode is on the thread's stack of modes."""
+
+    stack: list[_Running] = field(default_factory=list)
+    listens: bool = False
+
+
 @dataclass
 class _Watcher:
-    """The stack of running modules, and what was recorded."""
+    """One watch: the running modules of each of its threads, and what was recorded.
+
+    The function mode costs time on every torch call, attention or not. A module's first run is always listened to; one
+    that holds attention modules and made no attention call of its own in that run is not listened to later, except
+    inside the modules it holds. The mode keeps its place among other modes: it is left alone when another one lies
+    above it.
+    """
 
     request: Request
     records: Records = field(default_factory=Records)
-    stack: list[_Running] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     inputs: dict[str, Any] = field(default_factory=dict)
     take: ColumnTaker = field(default_factory=ColumnTaker)
     passes: int = 0
     compiled_ran: bool = False
-    listening: Listening = field(init=False)
+    callers: set[str] = field(default_factory=set)  # modules that made a call of their own
+    known: set[str] = field(default_factory=set)  # modules that ran
+    scopes: dict[int, _Scope] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.listening = Listening(_Mode(self))
+        self.mode, self.owner = _Mode(self), threading.get_ident()
+        self.scopes[self.owner] = _Scope()
+
+    def scope(self) -> _Scope | None:
+        """The watch in the thread that asks, None for a thread that is not its own."""
+        thread = threading.get_ident()
+        if thread == self.owner or id(self) in _watches.get():
+            return self.scopes.setdefault(thread, _Scope())
+        return None
+
+    def run(self, scope: _Scope, name: str, held: Sequence[nn.Module], forward: Callable[[], Any]) -> Any:
+        """Run the forward of a module, which holds the attention modules `held`, with the mode on or off."""
+        wanted = not held or name in self.callers or name not in self.known or any(map(is_changed, held))
+        turns = not scope.listens if wanted else scope.listens and _get_current_function_mode() is self.mode
+        if turns:
+            self._switch(scope)
+        try:
+            result = forward()
+        finally:
+            if turns:
+                self._switch(scope)
+        self.known.add(name)
+        return result
+
+    def _switch(self, scope: _Scope) -> None:
+        if scope.listens:
+            _pop_mode()
+        else:
+            _push_mode(self.mode)
+        scope.listens = not scope.listens
 
     def module(self, only_attention: bool) -> tuple[str, nn.Module] | None:
         """The innermost running module, or the innermost one that attends by its class name."""
-        for running in reversed(self.stack):
+        scope = self.scope()
+        for running in reversed(scope.stack if scope else ()):
             if not only_attention or attends(running.module):
-                self.listening.callers.add(running.name)
+                self.callers.add(running.name)
                 return running.name, running.module
         return None
 
@@ -131,7 +206,8 @@ class _Watcher:
 
     def seen(self) -> None:
         """Count a call for every module that is running."""
-        for running in self.stack:
+        scope = self.scope()
+        for running in scope.stack if scope else ():
             running.calls += 1
 
     def note(self, name: str, weights: Tensor, rows: Tensor | None, Q: int, via: str) -> None:
@@ -162,7 +238,7 @@ class _Mode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the call and note its weights."""
         kwargs = kwargs or {}
-        if func not in SEEN:
+        if func not in SEEN or _beside.on:
             return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             call = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **kwargs}
@@ -174,7 +250,7 @@ class _Mode(TorchFunctionMode):
         result = func(*args, **kwargs)
         if func is weigh:
             self._note_result(result, "foveate")
-        elif _is_attention(result, args, kwargs):
+        elif softmax_scores(func, args, kwargs) is not None:
             self._note_result(result, "softmax")
         return result
 
@@ -204,7 +280,7 @@ class _Mode(TorchFunctionMode):
         rows = self.watcher.request.rows(Q)
         if rows is not None and not len(rows):
             return
-        with torch.no_grad():
+        with torch.no_grad(), _computed_beside():
             weights = sdpa_weights(**call, rows=rows)
         self.watcher.note(name, with_heads(weights, module), rows, Q, "sdpa")
 
@@ -229,95 +305,83 @@ class _Mode(TorchFunctionMode):
         return found if self.watcher.wants(*found) else None
 
 
-def _is_attention(result: Any, args: Any, kwargs: Mapping[str, Any]) -> bool:
-    """True for a softmax over the last axis of at least three."""
-    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-    return isinstance(result, Tensor) and result.ndim >= 3 and dim in (-1, result.ndim - 1)
+@contextmanager
+def _computed_beside() -> Iterator[None]:
+    before, _beside.on = _beside.on, True
+    try:
+        yield
+    finally:
+        _beside.on = before
 
 
 @contextmanager
 def _wrapped(model: nn.Module, watcher: _Watcher, roots: Sequence[str]) -> Iterator[None]:
-    """Wrap the forward of every module so that the watcher knows which one is running.
-
-    Wrappers, not hooks: torch's fused encoder layers take another path, with other last digits, when they find hooks.
-    """
+    """Run every module through the watcher, so that it knows which one is running."""
     inside = tuple(f"{root}." if root else "" for root in roots)
-    undo = []
-    for name, module in model.named_modules():
-        if name not in roots and inside and name.startswith(inside):
-            continue  # compiled code runs no Python of ours
-        if not attends(module) and module is not model and next(module.children(), None) is None:
-            continue  # a linear layer or a norm: a call inside it would belong to the module around it
-        undo.append((module, module.__dict__.get("forward")))
-        wrap = _wrap_compiled(module, watcher) if name in roots else _wrap(module, name, watcher, module is model)
-        module.__dict__["forward"] = wrap
-    try:
+    with ExitStack() as undo:
+        for name, module in model.named_modules():
+            if name not in roots and inside and name.startswith(inside):
+                continue  # compiled code runs no Python of ours
+            if not attends(module) and module is not model and next(module.children(), None) is None:
+                continue  # a linear layer or a norm: a call inside it would belong to the module around it
+            around = _around_compiled(watcher) if name in roots else _around(module, name, watcher, module is model)
+            undo.callback(add_around(module, around, OUTER))
+        _watches.set(_watches.get() | {id(watcher)})
+        undo.callback(lambda: _watches.set(_watches.get() - {id(watcher)}))
         yield
-    finally:
-        for module, previous in undo:
-            if previous is None:
-                del module.__dict__["forward"]
-            else:
-                module.__dict__["forward"] = previous
 
 
-def _wrap_compiled(module: nn.Module, watcher: _Watcher) -> Callable[..., Any]:
+def _around_compiled(watcher: _Watcher) -> Around:
     """A compiled module runs outside the mode, which the compiler would otherwise trace."""
-    forward = module.forward
 
-    @functools.wraps(forward)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        watcher.compiled_ran = True
+    def run(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        watcher.compiled_ran |= watcher.scope() is not None
         with torch._C.DisableTorchFunction():
             return forward(*args, **kwargs)
 
     return run
 
 
-def _wrap(module: nn.Module, name: str, watcher: _Watcher, is_top: bool) -> Callable[..., Any]:
-    if not (is_top or attends(module) or isinstance(module, FUSED)):
-        return _wrap_plain(module, name, watcher)
-    forward, held = module.forward, held_attention(module)
-    names = inspect.signature(forward)
-    # Inside the mode torch's own modules avoid their fused path; they are watched from outside instead.
-    outside = isinstance(module, FUSED) and not is_changed(module)
+def _around(module: nn.Module, name: str, watcher: _Watcher, is_top: bool) -> Around:
+    names, held = inspect.signature(module.forward), held_attention(module)
+    watches = is_top or attends(module) or isinstance(module, FUSED)
 
-    @functools.wraps(forward)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        scope = watcher.scope()
+        if scope is None:
+            return forward(*args, **kwargs)
         if is_top:
             watcher.passes += 1
             watcher.inputs = _named(names, args, kwargs, watcher.inputs)
         running = _Running(name, module)
-        watcher.stack.append(running)
+        scope.stack.append(running)
         try:
-            if watcher.request.grad and outside and isinstance(module, nn.MultiheadAttention):
-                return _multihead_with_grad(watcher, name, module, dict(names.bind(*args, **kwargs).arguments))
-            if outside:
+            # Inside the mode torch's own modules avoid their fused path; they are watched from outside instead.
+            if isinstance(module, FUSED) and not is_changed(module):
+                if watcher.request.grad and isinstance(module, nn.MultiheadAttention):
+                    return _multihead_with_grad(watcher, name, module, dict(names.bind(*args, **kwargs).arguments))
                 with torch._C.DisableTorchFunction():
                     result = forward(*args, **kwargs)
             else:
-                result = watcher.listening.run(name, held, lambda: forward(*args, **kwargs))
-            _after(watcher, running, result, names, args, kwargs)
+                result = watcher.run(scope, name, held, lambda: forward(*args, **kwargs))
+            if watches:
+                _after(watcher, running, result, names, args, kwargs)
             return result
         finally:
-            watcher.stack.pop()
+            scope.stack.pop()
 
     return run
 
 
-def _wrap_plain(module: nn.Module, name: str, watcher: _Watcher) -> Callable[..., Any]:
-    """A module that does not attend itself, but may hold modules that do."""
-    forward, stack, held = module.forward, watcher.stack, held_attention(module)
+def held_attention(module: nn.Module) -> list[nn.Module]:
+    """The attention modules that a module holds; none when it attends itself."""
+    if _listens(module):
+        return []
+    return [part for part in module.modules() if _listens(part)]
 
-    @functools.wraps(forward)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        stack.append(_Running(name, module))
-        try:
-            return watcher.listening.run(name, held, lambda: forward(*args, **kwargs))
-        finally:
-            stack.pop()
 
-    return run
+def _listens(module: nn.Module) -> bool:
+    return attends(module) or isinstance(module, FUSED)
 
 
 def _after(watcher: _Watcher, running: _Running, result: Any, names: inspect.Signature, args: Any, kwargs: Any) -> None:

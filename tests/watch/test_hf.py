@@ -12,8 +12,7 @@ import foveate as fv
 from foveate import hf
 from foveate.ops import TRANSFORMS
 from foveate.ops.grid import grid_edges
-from foveate.watch.swap import swap
-from foveate.watch.transforms import Change
+from foveate.watch.swap import Change, swap
 from tests.watch.tiny import TINY, ids, largest_difference, pixels, seen, small
 
 NAMES = [name for name, row in TRANSFORMS.items() if not row.needs_edges]
@@ -214,9 +213,13 @@ def test_tvmax_solves_the_graph_of_the_patches(name, prefix):
 
 def test_tvmax_follows_the_size_of_the_images():
     model = TINY["ViT"].build()
-    handle = hf.use(model, "tvmax")
-    run(model, {"pixel_values": torch.randn(1, 3, 48, 32), "interpolate_pos_encoding": True})
-    assert (handle.change.grid, handle.change.prefix) == ((6, 4), 1)
+    images = {"pixel_values": torch.randn(1, 3, 48, 32), "interpolate_pos_encoding": True}
+    with hf.use(model, "tvmax", smoothness=0.002, grid=(6, 4), prefix=1, inputs=images):
+        expected = run(model, images)
+    with hf.use(model, "tvmax", smoothness=0.002, grid=(4, 6), prefix=1, inputs=images):
+        assert not torch.equal(run(model, images)[0], expected[0])
+    with hf.use(model, "tvmax", smoothness=0.002):
+        assert torch.equal(run(model, images)[0], expected[0])
     fixed = TINY["ViT"].build("foveate-tvmax")
     with pytest.raises(ValueError, match=r"expected images of 32 x 32 pixels.*use foveate.hf.use"):
         run(fixed, {"pixel_values": torch.randn(1, 3, 48, 32), "interpolate_pos_encoding": True})
