@@ -43,7 +43,7 @@ PACKAGES: dict[str, str] = {
 MENTIONED: dict[str, tuple[str, ...]] = {
     "foveate.lab.papers.authors": ("foveate.lab.papers.authors.conversion.Origin",),
     "foveate.lab.models": ("foveate.lab.models.answering.Reading",),
-    "foveate.metrics": ("foveate.metrics.differences.PairedDifference",),
+    "foveate.metrics": ("foveate.metrics.statistics.PairedDifference",),
     "foveate.lab.papers.rating": (
         "foveate.lab.papers.rating.study.Item",
         "foveate.lab.papers.rating.study.Entry",

@@ -85,7 +85,7 @@ __all__ = [
     "watch",
 ]
 
-provide("image of attention", "foveate.plot.inline:to_png")  # what a notebook shows of an `Attended`
+provide("image of attention", "foveate.plot.sheets:to_png")  # what a notebook shows of an `Attended`
 
 _HOMES = {
     "foveate.attention": (

@@ -229,7 +229,7 @@ SAMPLES = [
     ("foveate.lab.data.x", "import foveate.lab.models.mcan", "lab.data may not import lab.models"),
     ("foveate.ops.x", "import foveate.attention.fits", "ops may not import attention"),
     ("foveate.watch.x", "from foveate.lab.data.samples import Dataset", "watch may not import lab.data"),
-    ("foveate.attention.x", 'f("foveate.plot.inline:to_png")', "attention may not import plot"),
+    ("foveate.attention.x", 'f("foveate.plot.sheets:to_png")', "attention may not import plot"),
     ("foveate.lab.tasks.x", 'f("foveate.apps.studio.ask_page")', "lab.tasks may not import apps.studio"),
     (
         "foveate.lab.models.x",

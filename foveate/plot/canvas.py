@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ PANEL = 2.3  # inches
 INK, PAPER = "#10131a", "white"
 SMALL, USUAL = 7, 9  # points
 UNIT = "attention relative to uniform"  # 1 is the value of attention without any preference
+TICKS = (2, 5, 10, 20, 50, 100, 200, 500)  # of the colour bar of web pages, relative to uniform
+STEPS = 24  # colours of that bar
+APART = 0.13  # of it, which a label needs
 WIDTH = 34  # characters per line of a title
 
 
@@ -128,3 +132,38 @@ def set_title(axes: Axes, title: str | None, below: str = "") -> None:
         axes.set_title(fill(title, WIDTH), fontsize=USUAL, color=INK, pad=4, parse_math=False)
     if below:
         axes.set_xlabel(below, fontsize=SMALL, color=INK, labelpad=3)
+
+
+def css_gradient() -> str:
+    """The colours from 0 to the largest value as a CSS background.
+
+    >>> css_gradient().startswith("linear-gradient(90deg, #")
+    True
+    """
+    return f"linear-gradient(90deg, {', '.join(on_paper(heat_colours()(n / (STEPS - 1))) for n in range(STEPS))})"
+
+
+def on_paper(colour: Sequence[float]) -> str:
+    """A colour over white paper, opaque, so that dark letters can be read on it on any page.
+
+    >>> on_paper((0.0, 0.0, 0.0, 0.5))
+    '#808080'
+    """
+    *parts, alpha = colour
+    return "#" + "".join(f"{round(255 * (1 - alpha + alpha * part)):02x}" for part in parts)
+
+
+def bar_ticks(top: float) -> list[tuple[float, str]]:
+    """Places from 0 to 1 along a bar that ends at `top`, each with its label, relative to uniform.
+
+    >>> bar_ticks(10.0)[0], bar_ticks(10.0)[-1]
+    ((0.0, '0'), (1.0, '10×'))
+    """
+    scale = heat_scale(max(top, 1e-9))
+    inner = [(1.0, "even (1×)")] if top > 1.8 and scale(1) > 0.14 else []
+    inner += [(float(n), f"{n}×") for n in TICKS if n < top and scale(n) < 1 - APART - 0.03 and scale(n / 2) > 0.05]
+    kept: list[tuple[float, str]] = []
+    for value, text in inner:
+        if not kept or scale(value) - kept[-1][0] > (APART + 0.05 if len(kept[-1][1]) > 4 else APART):
+            kept.append((float(scale(value)), text))
+    return [(0.0, "0"), *kept, (1.0, f"{top:.1f}×" if top < 10 else f"{top:.0f}×")]

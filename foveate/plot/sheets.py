@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from foveate.attention import Attended
 from foveate.checks import check_number
 from foveate.errors import ShapeError
 from foveate.plot.canvas import SMALL, add_scale, draw_image, heat_scale, make_panels, read_image, set_title
-from foveate.plot.figures import draw_panel, prepare_drawing
+from foveate.plot.figures import draw_panel, prepare_drawing, strip
 from foveate.plot.heat import AttentionLike, heat, select_example, summarise
 from foveate.plot.layers import draw_heat, draw_region
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEAD = 1.05  # inches of a head on its sheet
+MOST = 8  # maps that a notebook shows of an `Attended`
 
 
 def gallery(
@@ -113,3 +115,21 @@ def heads(image: Any, weights: Tensor, *, grid: tuple[int, int], title: str | No
     if title:
         figure.suptitle(title, fontsize=SMALL + 2, parse_math=False)
     return figure
+
+
+def to_png(attended: Attended) -> bytes | None:
+    """The maps of the first examples, or of the first words of the first example; None if there is no image grid."""
+    if attended.grid is None or attended.weights.ndim not in (2, 3) or 0 in attended.weights.shape:
+        return None
+    if isinstance(attended.grid, tuple) and len(attended.grid) != 2:
+        return None
+    if attended.weights.ndim == 3:
+        count = min(MOST, attended.weights.shape[1])
+        figure = strip(None, [f"query {n}" for n in range(count)], attended, columns=4)
+    else:
+        several = [select_example("inline", attended, n) for n in range(min(MOST, len(attended.weights)))]
+        titles = [f"example {n}" for n in range(len(several))] if len(several) > 1 else ["attention"]
+        figure = gallery([None] * len(several), several, titles=titles)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=90)
+    return file.getvalue()

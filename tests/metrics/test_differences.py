@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foveate.metrics.differences import paired_differences
-from foveate.metrics.statistics import holm, paired_permutation_test
+from foveate.metrics.statistics import holm, paired_differences, paired_permutation_test
 
 NAN = float("nan")
 

@@ -12,8 +12,7 @@ from foveate.lab.data.find_cases import find_cases
 from foveate.metrics import bootstrap_interval
 from foveate.ops.boxes import Box
 from foveate.watch import Case, Maps, evaluate_attention
-from foveate.watch.measure import SIZE
-from foveate.watch.scores import MEASURES, halves, roc_auc, score_maps
+from foveate.watch.measure import MEASURES, SIZE, halves, roc_auc, score_maps
 
 REGION = torch.zeros(4, 4, dtype=torch.bool)
 REGION[:2, :2] = True

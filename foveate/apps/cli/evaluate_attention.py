@@ -22,8 +22,7 @@ from foveate.plot.canvas import heat_colours
 from foveate.registry import lookup
 from foveate.watch import NEUTRAL, AttentionEvaluation, Maps, evaluate_attention, hub_source, load_pretrained
 from foveate.watch.cases import Case
-from foveate.watch.measure import PROMPT, SIZE, MapSource, mean_region
-from foveate.watch.scores import MEASURES
+from foveate.watch.measure import MEASURES, PROMPT, SIZE, MapSource, mean_region
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

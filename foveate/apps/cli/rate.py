@@ -7,7 +7,7 @@ from pathlib import Path
 from foveate.apps.cli.terminal import print_table
 from foveate.errors import DataError
 from foveate.lab.papers.rating import Study, StudyResults, make_study, read_results
-from foveate.metrics.differences import p_in_words
+from foveate.metrics.statistics import p_in_words
 
 
 def rate(

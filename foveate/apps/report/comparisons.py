@@ -11,8 +11,7 @@ import numpy as np
 from foveate.apps.report.measures import measure_of
 from foveate.apps.report.runs import ReportRun
 from foveate.lab.tasks.presentation import Measure, Presentation
-from foveate.metrics.differences import PairedDifference, p_in_words, paired_differences
-from foveate.metrics.statistics import Floats
+from foveate.metrics.statistics import Floats, PairedDifference, p_in_words, paired_differences
 
 
 @dataclass(frozen=True)

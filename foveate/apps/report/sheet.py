@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foveate.apps.report.page import data_uri, html_text
-from foveate.plot.colour_bar import bar_ticks, css_gradient
+from foveate.plot.canvas import bar_ticks, css_gradient
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

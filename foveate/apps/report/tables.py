@@ -10,7 +10,7 @@ from foveate.apps.report.measures import STEP_TIME, measure_of, split_baselines
 from foveate.apps.report.page import html_cell, html_table, html_text
 from foveate.apps.report.runs import ReportRun
 from foveate.apps.report.short_table import headlines
-from foveate.metrics.differences import p_in_words
+from foveate.metrics.statistics import p_in_words
 
 NOTE_SORT = "Click the head of a column to sort by it."
 NOTE_BASELINES = (

@@ -22,8 +22,7 @@ from foveate.apps.studio.share import IMAGE_NOTE, build_restore, choice_fields, 
 from foveate.errors import DataError, FoveateError
 from foveate.lab.data.samples import Question
 from foveate.lab.tasks.vqa.predictor import Answer
-from foveate.plot.canvas import heat_colours
-from foveate.plot.colour_bar import on_paper
+from foveate.plot.canvas import heat_colours, on_paper
 
 TASK = "vqa"
 FIRST = "3"  # the example that the page opens with

@@ -16,8 +16,7 @@ from foveate.attention import Attended
 from foveate.ops.density import Density
 from foveate.ops.mixture import Mixture
 from foveate.ops.resample import resample_map
-from foveate.plot.canvas import heat_colours, heat_scale
-from foveate.plot.colour_bar import bar_ticks, css_gradient
+from foveate.plot.canvas import bar_ticks, css_gradient, heat_colours, heat_scale
 from foveate.plot.heat import (
     background_weight,
     fraction_of_image,

@@ -14,8 +14,7 @@ from foveate.apps.report.tables import html_comparisons
 from foveate.errors import DataError
 from foveate.lab.tasks.vqa import VQA
 from foveate.lab.train.records import EXAMPLES, read_examples, write_examples
-from foveate.metrics.differences import PairedDifference
-from foveate.metrics.statistics import Interval
+from foveate.metrics.statistics import Interval, PairedDifference
 
 
 def keep(directory: Path, accuracy: np.ndarray, js: np.ndarray) -> Path:

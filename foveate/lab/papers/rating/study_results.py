@@ -16,8 +16,15 @@ from foveate.errors import DataError
 from foveate.io import atomic_write, write_json
 from foveate.lab.papers.rating.rating_store import RatingStore
 from foveate.lab.papers.rating.study import Study
-from foveate.metrics.differences import PairedDifference, p_in_words, paired_differences
-from foveate.metrics.statistics import Floats, Interval, bootstrap_interval, krippendorff_alpha
+from foveate.metrics.statistics import (
+    Floats,
+    Interval,
+    PairedDifference,
+    bootstrap_interval,
+    krippendorff_alpha,
+    p_in_words,
+    paired_differences,
+)
 
 QUALITY, RELEVANCE = "quality", "attention relevance"
 HEAD = ("rater", "image", "run", "question", "word", "rating")
