@@ -295,30 +295,39 @@ def _upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 class ProgressBar:
-    """A progress bar on a terminal; elsewhere, a line now and then.
+    """A progress bar on a terminal; elsewhere a line at the first step, then now and then, and at the end.
 
     Args:
         what: what is being done.
         total: how much there is to do.
         initial: how much of it was done before.
         unit: what is counted, in the singular.
-        show: print nothing if False.
+        show: print nothing if False, or if the variable `TQDM_DISABLE` is set.
         every: seconds between lines.
+        leave: keep the bar on the terminal when the work is done.
     """
 
     def __init__(
-        self, what: str, total: int, *, initial: int = 0, unit: str = "item", show: bool = True, every: float = 30.0
+        self,
+        what: str,
+        total: int,
+        *,
+        initial: int = 0,
+        unit: str = "item",
+        show: bool = True,
+        every: float = 20.0,
+        leave: bool = True,
     ) -> None:
         self.what, self.total, self.unit, self.every = what, total, unit, every
         self.done, self.before, self.start = initial, initial, time.monotonic()
         bar = find_spec("tqdm") is not None and sys.stderr.isatty()
-        self.lines = show and not bar
-        self._printed = self.start
+        self.lines = show and not bar and not os.environ.get("TQDM_DISABLE")
+        self._printed: float | None = None
         self._bar: Any = None
         if show and bar:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, initial=initial, unit=unit, desc=what)
+            self._bar = tqdm(total=total, initial=initial, unit=unit, desc=what, leave=leave, dynamic_ncols=True)
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -327,13 +336,36 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.close()
 
-    def update(self, count: int) -> None:
-        """Count what has been done since the last call."""
-        if self._bar is not None:
-            self._bar.update(count)
+    def update(self, count: int = 1, note: str = "") -> None:
+        """Count what has been done since the last call; a note, such as the loss, is shown beside it."""
         self.done += count
+        if self._bar is not None:
+            self._bar.set_postfix_str(note, refresh=False)
+            self._bar.update(count)
         now = time.monotonic()
-        if self.lines and (now - self._printed >= self.every or self.done == self.total):
-            self._printed, speed = now, (self.done - self.before) / max(now - self.start, 1e-9)
-            left = f", about {(self.total - self.done) / speed:.0f} s left" if self.done < self.total else ""
-            print(f"{self.what}: {self.done} of {self.total} {self.unit}s{left}", file=sys.stderr, flush=True)
+        if self.lines and (self._printed is None or now - self._printed >= self.every or self.done == self.total):
+            self._printed, seconds = now, max(now - self.start, 1e-9)
+            rate = max(self.done - self.before, 1e-9) / seconds
+            parts = [f"{self.what}: {self.done} of {self.total} {self.unit}s", *filter(None, [note])]
+            if self.done < self.total:
+                parts += [f"{rate:.3g} per second", f"about {_duration((self.total - self.done) / rate)} left"]
+            print(", ".join(parts), file=sys.stderr, flush=True)
+
+    def write(self, text: str) -> None:
+        """Print a line, above the bar if there is one."""
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _duration(seconds: float) -> str:
+    """A duration in words.
+
+    >>> _duration(41.3), _duration(600), _duration(90_000)
+    ('41 s', '10 min', '25 h')
+    """
+    for most, size, unit in ((180, 1, "s"), (10_800, 60, "min")):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 3600:.0f} h"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -93,14 +96,33 @@ class TestProgressBar:
             bar.update(2)
             bar.update(1)
         lines = capsys.readouterr().err.splitlines()
-        assert lines[0].startswith("extract: 3 of 4 images, about ")
+        assert re.fullmatch(r"extract: 3 of 4 images, \S+ per second, about \d+ s left", lines[0])
         assert lines[1:] == ["extract: 4 of 4 images"]
 
-    def test_few_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with ProgressBar("extract", 100, every=1e9) as bar:
-            for _ in range(100):
-                bar.update(1)
-        assert capsys.readouterr().err == "extract: 100 of 100 items\n"
+    def test_the_first_step_and_the_last(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with ProgressBar("train", 100, unit="step", every=1e9) as bar:
+            for step in range(100):
+                bar.update(note=f"loss {step}")
+        first, last = capsys.readouterr().err.splitlines()
+        assert first.startswith("train: 1 of 100 steps, loss 0, ")
+        assert last == "train: 100 of 100 steps, loss 99"
+
+    def test_a_line_every_twenty_seconds(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(time, "monotonic", iter(range(0, 10_000, 6)).__next__)
+        with ProgressBar("train", 50) as bar:
+            for _ in range(49):
+                bar.update()
+        done = [int(line.split()[1]) for line in capsys.readouterr().err.splitlines()]
+        assert done[0] == 1
+        assert max(later - earlier for earlier, later in pairwise(done)) * 6 <= 24
+
+    def test_quiet(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TQDM_DISABLE", "1")
+        with ProgressBar("extract", 1) as bar:
+            bar.update()
+        assert capsys.readouterr().err == ""
 
     def test_silence(self, capsys: pytest.CaptureFixture[str]) -> None:
         with ProgressBar("extract", 1, show=False, every=0.0) as bar:

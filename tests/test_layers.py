@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent / "foveate"
 # The floors of docs/architecture.md, and in each the packages, lower ones first. A package may import the floors below
 # its own, and on its own floor the rows before its own.
 FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "small": (("errors",), ("registry", "checks"), ("io",)),
+    "small": (("errors", "signals"), ("registry", "checks"), ("io",)),
     "library": (("ops",), ("attention", "metrics"), ("plot",), ("watch",), ("hf", "export")),
     "lab": (
         ("lab", "lab.tensor_files"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from foveate.apps.cli.terminal import Count, check_figure, print_table
+from foveate.apps.cli.terminal import Count, FigureFile, print_table, save_figure
 from foveate.io import decode_image
 from foveate.lab import hub
 from foveate.lab.tasks.vqa.predictor import Answer
@@ -14,7 +14,7 @@ from foveate.lab.tasks.vqa.predictor import Answer
 SCORES = {"independent": "score, each on its own", "shares": "score, all add up to 1"}
 
 
-def answer(run: str, image: Path, question: str, *, top: Count = 5, plot: Path | None = None) -> Answer:
+def answer(run: str, image: Path, question: str, *, top: Count = 5, plot: FigureFile | None = None) -> Answer:
     """Answer a question about an image.
 
     Args:
@@ -24,7 +24,6 @@ def answer(run: str, image: Path, question: str, *, top: Count = 5, plot: Path |
         top: number of answers to show.
         plot: PNG file for the image with the attention over it.
     """
-    check_figure("answer", plot)
     predictor = hub.load_for("answer", run, "answer", "foveate train vqa-mcan-scenes")
     found: Answer = predictor.answer(image, question, top=top)
     print_table(question, ("answer", SCORES[found.scores_are]), [(text, f"{value:.3f}") for text, value in found.best])
@@ -42,4 +41,4 @@ def draw(image: Path, question: str, found: Answer, out: Path) -> None:
     from foveate.plot import show
 
     title = f"{question}  {found.text} ({found.confidence:.2f})"
-    show(decode_image(image), found.attention, title=title).savefig(out, dpi=120)
+    save_figure(show(decode_image(image), found.attention, title=title), out)

@@ -5,25 +5,28 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from foveate.apps.cli.terminal import Count, check_figure, print_table
+from foveate.apps.cli.terminal import Between, Count, FigureFile, print_table, save_figure
 from foveate.errors import DataError
 from foveate.io import decode_image
 from foveate.lab import hub
 from foveate.lab.tasks.captioning.predictor import GeneratedCaption
+
+MAX_BEAMS = 1000  # hypotheses at the same time, each with the state of the decoder
 
 
 def caption(
     run: str,
     image: Path,
     *,
-    beams: Count | None = None,
+    beams: Annotated[int, Between(1, MAX_BEAMS)] | None = None,
     length_penalty: float | None = None,
     no_repeat: Count | None = None,
-    samples: int = 0,
+    samples: Annotated[int, Between(0, MAX_BEAMS)] = 0,
     temperature: float = 1.0,
     seed: int = 0,
-    plot: Path | None = None,
+    plot: FigureFile | None = None,
 ) -> GeneratedCaption:
     """Describe an image in a sentence.
 
@@ -38,7 +41,6 @@ def caption(
         seed: seed of the samples.
         plot: PNG file with one panel per word, each under the attention for that word.
     """
-    check_figure("caption", plot)
     predictor = hub.load_for("caption", run, "caption", "foveate train captioning-lstm-scenes")
     found: GeneratedCaption = predictor.caption(image, beams=beams, length_penalty=length_penalty, no_repeat=no_repeat)
     print(found.text)
@@ -58,7 +60,7 @@ def draw(image: Path, found: GeneratedCaption, out: Path) -> None:
 
     if not found.words:
         raise DataError(f"caption: expected words to draw, got an empty caption for {image}; train the run further")
-    strip(decode_image(image), found.words, found.attention, original=True).savefig(out, dpi=120)
+    save_figure(strip(decode_image(image), found.words, found.attention, original=True), out)
 
 
 def _show(title: str, captions: list[tuple[str, float]]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from foveate.apps.cli.terminal import check_figure, print_table
+from foveate.apps.cli.terminal import FigureFile, print_table, save_figure
 from foveate.errors import DataError
 from foveate.lab.data.folder_check import FolderReport, check_folder
 from foveate.lab.data.folder_files import ALL
@@ -24,7 +24,7 @@ NEXT = {
 
 
 def check(
-    data: Path, *, plot: Path | None = None, samples: int = 8, allow_outside: bool = False, split_seed: int = 0
+    data: Path, *, plot: FigureFile | None = None, samples: int = 8, allow_outside: bool = False, split_seed: int = 0
 ) -> FolderReport:
     """Check a directory of images and annotations: every record is read and every image opened.
 
@@ -37,7 +37,6 @@ def check(
         allow_outside: read images outside the directory too.
         split_seed: seed of the division into splits, if the data has none.
     """
-    check_figure("check", plot)
     report = check_folder(data, allow_outside=allow_outside, split_seed=split_seed, progress=True)
     names = list(dict.fromkeys(name for counts in report.counts.values() for name in counts))
     rows = [(split, *(str(counts.get(name, 0)) for name in names)) for split, counts in report.counts.items()]
@@ -45,7 +44,7 @@ def check(
     _list("note", report.notes)
     _list("problem", report.problems)
     if plot is not None and report.data:
-        draw(next(iter(report.data.values())), samples).savefig(plot, dpi=120)
+        save_figure(draw(next(iter(report.data.values())), samples), plot)
     if report.problems:
         raise DataError(
             f"check: expected data without mistakes in {data}, got {len(report.problems)}; correct what is listed above"

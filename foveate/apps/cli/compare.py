@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from foveate.apps.cli.terminal import Count, print_table
+from foveate.apps.cli.terminal import Count, Directory, print_table
 from foveate.apps.cli.train import directory_name, is_first_process
 from foveate.apps.report import ReportRun, compare_runs, short_table, write_report
 from foveate.errors import UnknownName
@@ -25,7 +25,7 @@ def compare(
     finetune: int = 1,
     scratch: str = "tvmax,continuous-softmax,multimodal",
     data: Path | None = None,
-    out: Path | None = None,
+    out: Directory | None = None,
     no_verify: bool = False,
     allow_outside: bool = False,
 ) -> dict[str, Any] | None:
@@ -53,7 +53,7 @@ def compare(
         plan_comparison(
             base,
             directory,
-            check_mechanisms(mechanisms),
+            check_mechanisms(mechanisms, "compare"),
             seeds=seeds,
             finetune=finetune or None,
             scratch=check_mechanisms(scratch) if finetune else (),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from foveate.apps.cli.terminal import Count, print_table
+from foveate.apps.cli.terminal import Count, Directory, print_table
 from foveate.apps.cli.train import is_first_process
 from foveate.apps.report import ReportRun, short_table, write_report
 from foveate.attention import MECHANISMS
@@ -17,7 +17,7 @@ from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
 from foveate.lab.tasks.presentation import Demo
 from foveate.lab.train import Cosine, Recipe, Training, from_config, read_run, train_recipe
-from foveate.lab.train.comparison import CURVE_POINTS
+from foveate.lab.train.comparison import CURVE_POINTS, check_mechanisms
 from foveate.lab.train.recipe import run_directory
 from foveate.lab.train.records import CONFIG, History
 from foveate.registry import lookup
@@ -37,7 +37,7 @@ def demo(
     quick: bool = False,
     from_scratch: bool = False,
     examples: int = 6,
-    out: Path | None = None,
+    out: Directory | None = None,
 ) -> Path:
     """Compare mechanisms on Scenes without a download: fine-tune from an embedded run, measure, write a report.
 
@@ -55,9 +55,7 @@ def demo(
     """
     demos = {name: kind.demo for name, kind in TASKS.items() if kind.demo is not None}
     row = lookup("demo", task, demos)
-    names = [name.strip() for name in mechanisms.split(",")] if mechanisms else row.quick if quick else row.mechanisms
-    for name in names:
-        lookup("mechanism", name, MECHANISMS)
+    names = check_mechanisms(mechanisms, "demo") if mechanisms else row.quick if quick else row.mechanisms
     directory = out or Path("runs") / ("demo" if task == "vqa" else f"demo-{task}")
     start = _first_run(row.recipe, directory) if from_scratch else _embedded(row)
     kind = "-".join(["scratch"] * from_scratch + ["quick"] * quick)

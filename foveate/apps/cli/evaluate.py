@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from foveate.apps.cli.terminal import check_parent, print_table
+from foveate.apps.cli.terminal import OutFile, print_table
 from foveate.apps.cli.train import is_first_process
 from foveate.io import write_json
 from foveate.lab import hub
@@ -21,7 +21,7 @@ def evaluate(
     *,
     data: Path | None = None,
     split: str = "val",
-    out: Path | None = None,
+    out: OutFile | None = None,
     batch_size: int | None = None,
     ensemble: str = "",
     no_verify: bool = False,
@@ -42,7 +42,6 @@ def evaluate(
         no_verify: skip the checksums of feature stores.
         allow_outside: read images outside the directory of the data, where its files name any path.
     """
-    check_parent("evaluate", out)
     recipe, _ = read_run(run, changes)
     runs = [run, *filter(None, map(str.strip, ensemble.split(",")))]
     collected, root = [], DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)

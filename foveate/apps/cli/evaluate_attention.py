@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foveate.apps.cli.terminal import print_table
+from foveate.apps.cli.terminal import Directory, print_table, save_figure
 from foveate.apps.report.page import html_cell, html_figure, html_page, html_table, html_text
 from foveate.errors import DataError
 from foveate.io import write_json
@@ -43,7 +43,7 @@ def evaluate(
     measure: str = "mass",
     relative: bool = False,
     prompt: str = PROMPT,
-    out: Path | None = None,
+    out: Directory | None = None,
     allow_outside: bool = False,
 ) -> dict[str, Any]:
     """Measure whether a model attends to what a text is about, compared with maps that ignore the image.
@@ -172,7 +172,7 @@ def write_report(found: AttentionEvaluation, measure: str, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "metrics.json", found.to_json(measure))
     figure = draw_heads(found, measure)
-    figure.savefig(out / "heads.png", dpi=120)
+    save_figure(figure, out / "heads.png")
     head = [html_cell("th", name) for name in ("maps of", *MEASURES)]
     rows = [
         [html_cell("td", name), *(html_cell("td", str(scores[m])) for m in MEASURES)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from foveate.apps.cli.terminal import NewFile
 from foveate.errors import DataError
 from foveate.export import onnx_difference, to_onnx
 from foveate.lab.hub import load
@@ -15,7 +16,7 @@ from foveate.lab.tasks.graph import RunGraph
 TOLERANCE = 1e-3
 
 
-def export_run(run: str, out: Path) -> dict[str, Any]:
+def export_run(run: str, out: NewFile) -> dict[str, Any]:
     """Write a whole trained run as an ONNX file: image encoder, text encoder, attention and decoder.
 
     The file is run with onnxruntime on examples and compared with the run; a text file next to it explains how to call

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from foveate.apps.cli.terminal import NewFile
 from foveate.lab.data.feature_store import FeatureStore, StoreDescription
 from foveate.lab.data.image_sources import is_stored, stored_images
 from foveate.lab.data.published_features import read_published
@@ -17,7 +18,7 @@ from foveate.lab.encoders.ray_extraction import RayBlocks
 def extract(
     encoder: str,
     images: str,
-    out: Path,
+    out: NewFile,
     *,
     size: int | None = None,
     views: int = 1,
@@ -64,7 +65,7 @@ def extract(
 
 
 def import_precomputed(
-    format: str, source: Path, out: Path, *, split: str | None = None, names: Path | None = None
+    format: str, source: Path, out: NewFile, *, split: str | None = None, names: Path | None = None
 ) -> FeatureStore:
     """Import published features into a feature store.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from foveate.apps.cli.terminal import Directory
 from foveate.lab import hub
 from foveate.lab.data.feature_store import FeatureStore
 from foveate.lab.papers.authors import PublishedFiles
@@ -13,7 +14,7 @@ from foveate.lab.papers.authors import import_run as write_run
 def import_run(
     kind: str,
     checkpoint: Path,
-    out: Path,
+    out: Directory,
     changes: tuple[str, ...] = (),
     *,
     tokens: str = "",

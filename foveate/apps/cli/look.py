@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from foveate.apps.cli.terminal import check_figure, check_parent, print_table
+from foveate.apps.cli.terminal import FigureFile, OutFile, print_table, save_figure
 from foveate.io import write_json
 from foveate.watch import NEUTRAL, Look, describe, load_pretrained
 from foveate.watch import look as look_at
@@ -16,8 +16,8 @@ def look(
     image: Path,
     text: str = "",
     *,
-    plot: Path | None = None,
-    out: Path | None = None,
+    plot: FigureFile | None = None,
+    out: OutFile | None = None,
     layers: tuple[int, ...] | None = None,
     heads: tuple[int, ...] | None = None,
     relative: bool = False,
@@ -40,8 +40,6 @@ def look(
         fit: a continuous mechanism that summarises each map as ellipses, such as multimodal.
         max_new_tokens: length of the generated text.
     """
-    check_figure("look", plot)
-    check_parent("look", out)
     network, processor = load_pretrained(model)
     seen = look_at(
         network,
@@ -57,7 +55,7 @@ def look(
     rows = describe_words(seen, fit or "multimodal")
     print_table(seen.text or model, ("word", "looks at"), [(row["word"], row["looks at"]) for row in rows])
     if plot is not None:
-        seen.plot(fit).savefig(plot, dpi=120)
+        save_figure(seen.plot(fit), plot)
     found = {"model": model, "text": seen.text, "words": rows}
     if out is not None:
         write_json(out, found)

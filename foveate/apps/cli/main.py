@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
 import logging
@@ -11,7 +12,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -19,14 +20,18 @@ from typing import Any
 from foveate.apps.cli.terminal import UsageError, annotate, check_options, check_words, keyword_options
 from foveate.errors import FoveateError, UnknownName
 from foveate.registry import load_target, lookup
+from foveate.signals import Interrupted, handle_signals
 
-OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, ERROR, USAGE = 0, 1, 2
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+LONG_WORD, LONG_LINE = 200, 2000  # characters of a message, beyond which its middle is left out
 FLAGS = {
     "--json": "print the result as JSON",
     "--quiet": "show no progress",
     "--verbose": "show the logs of libraries, and tracebacks",
 }
-QUIET_VARIABLES = ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS")
+LIBRARY_BARS = "HF_HUB_DISABLE_PROGRESS_BARS"
+QUIET_VARIABLES = ("TQDM_DISABLE", LIBRARY_BARS)
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,14 @@ class Command:
         usage: arguments after the name of the command.
         summary: one line of description.
         takes_fields: `--field value`, if it is not an option of the function, is passed on as `field=value`.
+        resumes: the same command continues where it was stopped.
     """
 
     target: str
     usage: str
     summary: str
     takes_fields: bool = False
+    resumes: bool = False
 
     def load(self) -> Callable[..., Any]:
         """Import the function."""
@@ -55,18 +62,21 @@ COMMANDS: dict[str, Command] = {
         "demo:demo",
         "[--quick]",
         "compare mechanisms on embedded data and write a report, without a download",
+        resumes=True,
     ),
     "train": Command(
         "train:train",
         "RECIPE [field=value ...] [--data DIR] [--out DIR] [--resume]",
         "train a model by a recipe",
         takes_fields=True,
+        resumes=True,
     ),
     "tune": Command(
         "tune:tune",
         "RECIPE field=log:1e-4..1e-2 ... [--trials N] [--storage URL]",
         "search for the best fields of a recipe",
         takes_fields=True,
+        resumes=True,
     ),
     "check": Command(
         "check:check",
@@ -84,6 +94,7 @@ COMMANDS: dict[str, Command] = {
         "TASK [--mechanisms softmax,tvmax] [field=value ...]",
         "train with several mechanisms and print one table",
         takes_fields=True,
+        resumes=True,
     ),
     "answer": Command("answer:answer", 'RUN IMAGE "QUESTION" [--plot PNG]', "answer a question about an image"),
     "caption": Command("caption:caption", "RUN IMAGE [--plot PNG]", "write a caption for an image"),
@@ -107,6 +118,7 @@ COMMANDS: dict[str, Command] = {
         "reproduce:reproduce",
         "TABLE --data DIR | --tiny [--only ROW] [--seeds N] [--dry-run]",
         "train and evaluate what a table of a paper needs, and print its numbers beside ours",
+        resumes=True,
     ),
     "export": Command("export_run:export_run", "RUN OUT.onnx", "write a trained run as an ONNX file and check it"),
     "list": Command("list:list_tables", "[TABLE]", "list transforms, mechanisms, models, recipes, ..."),
@@ -127,8 +139,8 @@ COMMANDS: dict[str, Command] = {
         "[OUT] [--show PNG]",
         "write the embedded dataset to files, or draw some of it",
     ),
-    "extract": Command("extract:extract", "ENCODER IMAGES OUT", "encode images into a feature store"),
-    "index": Command("index:index", "RUN IMAGES OUT", "embed images into a search index"),
+    "extract": Command("extract:extract", "ENCODER IMAGES OUT", "encode images into a feature store", resumes=True),
+    "index": Command("index:index", "RUN IMAGES OUT", "embed images into a search index", resumes=True),
     "search": Command(
         "search:search",
         'INDEX "TEXT" | IMAGE [--top N] [--rerank RUN] [--plot PNG]',
@@ -149,23 +161,43 @@ COMMANDS: dict[str, Command] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 success, 1 error, 2 wrong usage, 130 interrupted.
+    """Run a command and return its exit code: 0 success, 1 error, 2 wrong usage, 130 or 143 stopped by a signal.
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     foveate ...
     0
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _prepare()
     try:
-        code = _dispatch(given)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # the reader of a pipe, such as `head`, has seen enough; what is still buffered must not fail at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ERROR
+        with handle_signals(at_once=True) as stop:
+            try:
+                code = _dispatch(given)
+                sys.stdout.flush()
+                return code
+            except BaseException as error:
+                if stop.number is None or isinstance(error, Interrupted):
+                    raise
+                # A library has made something else of the signal, such as "import failed".
+                raise Interrupted("", stop.number) from error
     except (KeyboardInterrupt, FoveateError, ValueError, TypeError, OSError) as error:
         return _explain(error, given)
+
+
+def _prepare() -> None:
+    """Make output appear line by line on any terminal, file or pipe, and let idle threads of torch sleep."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # a closed stdin, stdout or stderr: otherwise the first file of ours would take its place
+    os.close(number)
+    sys.stdout = sys.stdout or os.fdopen(os.dup(1), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.dup(2), "w")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True, errors="replace" if stream is sys.stdout else "backslashreplace")
+    if "torch" not in sys.modules:
+        # By default the threads of OpenMP wait for their next task in a loop; beside other programs, several times the
+        # work goes into that. Read when torch is loaded.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def _dispatch(given: list[str]) -> int:
@@ -204,10 +236,13 @@ def take_flags(words: Sequence[str], own: Container[str]) -> tuple[set[str], lis
 
 @contextmanager
 def _flags(flags: set[str]) -> Iterator[None]:
-    """Without progress under --quiet; with what libraries log, and the traceback of an error, under --verbose."""
-    if "--quiet" in flags:
-        # read by tqdm and huggingface_hub when they are imported, after this
-        os.environ |= dict.fromkeys(QUIET_VARIABLES, "1")
+    """Without progress under --quiet; with what libraries log, and the traceback of an error, under --verbose.
+
+    Without a terminal there are no bars of libraries, which would fill a log with carriage returns.
+    """
+    hidden = QUIET_VARIABLES if "--quiet" in flags else () if sys.stderr.isatty() else (LIBRARY_BARS,)
+    ours = [name for name in hidden if name not in os.environ]
+    os.environ |= dict.fromkeys(ours, "1")  # read by tqdm and huggingface_hub when they are imported, after this
     if "--verbose" in flags:
         logging.basicConfig(level=logging.INFO)
     try:
@@ -217,9 +252,8 @@ def _flags(flags: set[str]) -> Iterator[None]:
             traceback.print_exc()
         raise
     finally:
-        if "--quiet" in flags:
-            for name in QUIET_VARIABLES:
-                del os.environ[name]
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 def _call(name: str, function: Callable[..., Any], arguments: list[str], as_json: bool) -> int:
@@ -240,7 +274,7 @@ def _call(name: str, function: Callable[..., Any], arguments: list[str], as_json
     if as_json:
         from foveate.apps.cli.as_json import as_json as encode
 
-        print(json.dumps(encode(result), ensure_ascii=False))
+        print(json.dumps(encode(result), ensure_ascii=not (sys.stdout.encoding or "utf-8").lower().startswith("utf")))
     return OK
 
 
@@ -301,25 +335,56 @@ def fields_as_changes(arguments: Sequence[str], function: Callable[..., Any]) ->
     return plain + flagged
 
 
-def _again(given: list[str]) -> str:
-    """The command that continues an interrupted training."""
+def _continued(given: Sequence[str]) -> str:
+    """The command that continues what was stopped; "" if there is none."""
+    command = COMMANDS.get(given[0]) if given else None
+    if command is None or not command.resumes:
+        return ""
     program = "torchrun ... -m foveate" if "TORCHELASTIC_RUN_ID" in os.environ else "foveate"
-    resumed = given if "--resume" in given or given[0] != "train" else [*given, "--resume"]
+    resumed = [*given, "--resume"] if given[0] == "train" and "--resume" not in given else given
     return f"{program} {shlex.join(resumed)}"
 
 
-def _explain(error: BaseException, given: list[str]) -> int:
+def _explain(error: BaseException, given: Sequence[str]) -> int:
+    """Print an error in one line and return the exit code; raises an error that is a fault of the program."""
+    where = " ".join(["foveate", *given[:1]])
     if isinstance(error, KeyboardInterrupt):
         if os.environ.get("RANK", "0") == "0":
-            # An interrupt with a message is from a training that has saved its state.
-            print(f"{error}\ncontinue with: {_again(given)}" if str(error) else "interrupted", file=sys.stderr)
-        return INTERRUPTED
+            again = _continued(given)
+            _say(f"{error or 'interrupted'}" + (f"\ncontinue with: {again}" if again else ""))
+        return error.exit_code if isinstance(error, Interrupted) else Interrupted().exit_code
+    if isinstance(error, OSError) and (isinstance(error, BrokenPipeError) or error.errno in NO_ROOM):
+        # What is still buffered must not fail again at exit. The reader of a pipe, such as `head`, has seen enough.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            what = error.filename or "its output"
+            _say(f"{where}: expected to write {what}, got {error.strerror}; free some space or write elsewhere")
+        return ERROR
     if isinstance(error, OSError) and error.filename is not None:
-        # The file system's own word for what a user named: a file where a directory is needed, no permission, no space.
-        where, got = f"foveate {given[0]}", f"{error.strerror}: {error.filename}"
-        print(f"{where}: expected a path that can be used, got {got}; choose another", file=sys.stderr)
+        # The file system's own word for what a user named: a file where a directory is needed, no permission.
+        _say(f"{where}: expected a path that can be used, got {error.strerror}: {error.filename}; choose another")
         return ERROR
     if not isinstance(error, FoveateError) and not re.match(r"[^:]+: expected .+, got .+", str(error), re.DOTALL):
         raise error  # a fault of the program, not a mistake of the user: show the traceback
-    print(error, file=sys.stderr)
+    _say(str(error))
     return USAGE if isinstance(error, UnknownName | UsageError) else ERROR
+
+
+def _say(text: str) -> None:
+    """Print a message to stderr, without the middle of very long words and lines; nothing if stderr takes nothing."""
+    words = re.sub(rf"\S{{{LONG_WORD},}}", lambda found: _cut(found[0], LONG_WORD), text)
+    with suppress(OSError):
+        print("\n".join(_cut(line, LONG_LINE) for line in words.split("\n")), file=sys.stderr)
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning and the end of a text that is too long.
+
+    >>> _cut("/home/" + "a" * 100 + "/image.png", 24)
+    '/home/aaaa.../image.png'
+    """
+    if len(text) <= most:
+        return text
+    half = (most - 3) // 2
+    return f"{text[:half]}...{text[-half:]}"

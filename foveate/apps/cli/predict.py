@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from foveate.apps.cli.terminal import check_parent
+from foveate.apps.cli.terminal import OutFile
 from foveate.apps.cli.train import is_first_process
 from foveate.errors import DataError
 from foveate.io import write_json
@@ -18,7 +18,7 @@ def predict(
     run: str,
     changes: tuple[str, ...] = (),
     *,
-    out: Path,
+    out: OutFile,
     data: Path | None = None,
     split: str = "test",
     batch_size: int = 64,
@@ -45,7 +45,6 @@ def predict(
         no_verify: skip the checksums of feature stores.
         allow_outside: read images outside the directory of the data, where its files name any path.
     """
-    check_parent("predict", out)
     predictor = hub.load(run, changes)
     root = DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)
     rows = predict_rows(

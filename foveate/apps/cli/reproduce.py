@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foveate.apps.cli.terminal import Count, print_table
+from foveate.apps.cli.terminal import Count, Directory, print_table
 from foveate.apps.cli.train import is_first_process
 from foveate.apps.report.page import html_cell, html_page, html_table, html_text
 from foveate.errors import DataError
@@ -38,7 +38,7 @@ def reproduce(
     table: str,
     *,
     data: Path | None = None,
-    out: Path | None = None,
+    out: Directory | None = None,
     only: tuple[str, ...] = (),
     seeds: Count = 1,
     dry_run: bool = False,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from textwrap import wrap
 from time import perf_counter
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image, ImageDraw, ImageFont
 
+from foveate.apps.cli.terminal import DPI, Count, Directory, FigureFile, save_figure
 from foveate.lab.data.samples import Caption, Dataset, Question
 from foveate.lab.data.scenes import SPLITS, make_scenes
 from foveate.ops.boxes import Box
@@ -23,7 +24,12 @@ BOXES = ((200, 30, 30), (20, 90, 200), (20, 130, 60))
 
 
 def scenes(
-    out: Path | None = None, *, show: Path | None = None, size: str = "scenes", count: int | None = None, seed: int = 0
+    out: Directory | None = None,
+    *,
+    show: FigureFile | None = None,
+    size: str = "scenes",
+    count: Count | None = None,
+    seed: int = 0,
 ) -> list[str]:
     """Generate scenes, print a summary, and store or show them.
 
@@ -45,8 +51,10 @@ def scenes(
         print(lines[-1])
     print(f"generated in {perf_counter() - start:.1f} s" + (f", images in {out}" if out else ""))
     if show is not None:
-        show.parent.mkdir(parents=True, exist_ok=True)
-        contact_sheet(make_scenes(size, "val", count=min(12, len(data)), seed=seed)).save(show)
+        sheet = contact_sheet(make_scenes(size, "val", count=min(12, len(data)), seed=seed))
+        figure = Figure(figsize=(sheet.width / DPI, sheet.height / DPI))
+        figure.figimage(np.asarray(sheet))
+        save_figure(figure, show)
         print(f"contact sheet in {show}")
     return lines
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from foveate.apps.cli.terminal import Count, check_figure, print_table
+from foveate.apps.cli.terminal import Count, FigureFile, print_table, save_figure
 from foveate.errors import DataError
 from foveate.io import decode_image
 from foveate.lab import hub
@@ -25,7 +25,7 @@ def search(
     rerank: str | None = None,
     first: Count = 100,
     run: str | None = None,
-    plot: Path | None = None,
+    plot: FigureFile | None = None,
     no_verify: bool = False,
 ) -> list[SearchResult]:
     """Search an index by a text or by an image.
@@ -44,7 +44,6 @@ def search(
         plot: PNG file with the images, under the attention of the words if the re-ranking run has any.
         no_verify: skip the checksums of the index.
     """
-    check_figure("search", plot)
     opened = open_index(index, verify=not no_verify)
     image = _image(query)
     if plot is not None and image is None and opened.description.kind == "texts":
@@ -93,7 +92,7 @@ def draw(query: str, found: Sequence[SearchResult], asked: str | None, out: Path
     if any(shown is not None for shown in maps):
         add_scale(figure, panels, scale)
     figure.suptitle(query if asked is None else Path(query).name, parse_math=False)
-    figure.savefig(out, dpi=120)
+    save_figure(figure, out)
 
 
 def _image(query: str) -> str | None:

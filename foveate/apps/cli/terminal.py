@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from foveate.errors import DataError, FoveateError, UnknownName
+from foveate.io import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class UsageError(FoveateError):
@@ -18,16 +23,22 @@ class UsageError(FoveateError):
 
 
 @dataclass(frozen=True)
-class AtLeast:
-    """The least value of a number."""
+class Between:
+    """The least value of a number, and the largest if there is one."""
 
     least: int
+    most: int | None = None
 
 
-Count = Annotated[int, AtLeast(1)]
-"""A whole number from 1 on."""
+@dataclass(frozen=True)
+class Writable:
+    """`check(command, path)` raises DataError if a path cannot be written to; called before the command runs."""
+
+    check: Callable[[str, Path], None]
+
 
 WIDTH = 120
+DPI = 120
 MANY = 8  # tables with more columns are set closer, and the names in the first column are not wrapped
 FIGURES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".pdf", ".svg", ".eps")
 
@@ -51,7 +62,7 @@ def check_options(command: str, function: Callable[..., Any], words: Sequence[st
 
 
 def check_words(command: str, function: Callable[..., Any], words: Sequence[str]) -> None:
-    """Raises UsageError if an argument, or the value of an option, is missing.
+    """Raises UsageError if an argument, or the value of an option, is missing, DataError for an output that cannot be.
 
     >>> def show(run: str, image: str, *, beams: int = 1) -> None: ...
     >>> check_words("caption", show, ["scenes-captioning"])
@@ -63,29 +74,36 @@ def check_words(command: str, function: Callable[..., Any], words: Sequence[str]
     """
     if {"-h", "--help"} & set(words):
         return
-    hints = get_type_hints(function, include_extras=True)
-    given, places, rest = set[str](), 0, list(words)
+    parameters = inspect.signature(function).parameters.values()
+    forms = {name: _form(hint) for name, hint in get_type_hints(function, include_extras=True).items()}
+    flags = {name for name, kind in keyword_options(function).items() if kind is bool}
+    places = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    given, rest = dict[str, str](), list(words)
     while rest:
         word = rest.pop(0)
-        name, equals, _ = word.partition("=")
+        name, equals, value = word.partition("=")
         if not word.startswith("--"):
-            places += 1
+            if len(given) < len(places):
+                given[places[sum(p.name in given for p in places)].name] = word
             continue
-        given.add(name := name.removeprefix("--").replace("-", "_"))
-        if equals or hints.get(name) is bool:
-            continue
-        form = _form(hints.get(name))
-        if form is not None and form.many:
+        name = name.removeprefix("--").replace("-", "_")
+        form = forms.get(name)
+        if equals or name in flags:
+            pass
+        elif form is not None and form.many:
             while rest and not rest[0].startswith("--"):
                 rest.pop(0)
-        elif not rest or rest.pop(0).startswith("--"):
+        elif not rest or (value := rest.pop(0)).startswith("--"):
             raise UsageError(f"{command}: expected a value after {word}, got nothing; see foveate {command} --help")
-    needed = [p for p in inspect.signature(function).parameters.values() if p.default is inspect.Parameter.empty]
-    positional = [p.name.upper() for p in needed if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    options = [p.name for p in needed if p.kind is inspect.Parameter.KEYWORD_ONLY and p.name not in given]
-    missing = [*positional[places:], *(f"--{name.replace('_', '-')}" for name in options)]
-    if missing:
+        given[name] = value
+    needed = [p for p in parameters if p.default is inspect.Parameter.empty and p.name not in given]
+    if needed:
+        missing = [p.name.upper() if p in places else f"--{p.name.replace('_', '-')}" for p in needed]
         raise UsageError(f"{command}: expected {', '.join(missing)}, got nothing; see foveate {command} --help")
+    for name, value in given.items():
+        form = forms.get(name)
+        if form is not None and form.writable is not None:
+            form.writable(command, Path(value))
 
 
 def keyword_options(function: Callable[..., Any]) -> dict[str, Any]:
@@ -134,7 +152,8 @@ class _Form:
     """What the words of an option stand for: a number, a text, a path, one of some choices; one or many of them."""
 
     kind: Any
-    least: int | None = None
+    between: Between | None = None
+    writable: Callable[[str, Path], None] | None = None
     choices: tuple[str, ...] = ()
     many: bool = False
 
@@ -146,12 +165,17 @@ class _Form:
     def expected(self) -> str:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        return KINDS[self.kind] if self.least is None else f"{KINDS[self.kind]} >= {self.least}"
+        if self.between is None:
+            return KINDS[self.kind]
+        least, most = self.between.least, self.between.most
+        return f"{KINDS[self.kind]} {f'>= {least}' if most is None else f'from {least} to {most}'}"
 
     def read(self, word: str) -> Any:
         """The value of a word; raises ValueError if it has none."""
-        value = self.kind(word)
-        if (self.least is not None and value < self.least) or (self.choices and value not in self.choices):
+        value, between = self.kind(word), self.between
+        if between is not None and (value < between.least or (between.most is not None and value > between.most)):
+            raise ValueError(word)
+        if self.choices and value not in self.choices:
             raise ValueError(word)
         return value
 
@@ -183,8 +207,9 @@ def _form(hint: Any) -> _Form | None:
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         found = _form(parts[0])
-        least = next((note.least for note in parts[1:] if isinstance(note, AtLeast)), None)
-        return found if found is None or least is None else replace(found, least=least)
+        between = next((note for note in parts[1:] if isinstance(note, Between)), None)
+        writable = next((note.check for note in parts[1:] if isinstance(note, Writable)), None)
+        return None if found is None else replace(found, between=between, writable=writable)
     if origin in (Union, UnionType):
         others = [part for part in parts if part is not NoneType]
         return _form(others[0]) if len(others) == 1 else None
@@ -196,31 +221,59 @@ def _form(hint: Any) -> _Form | None:
     return _Form(hint) if hint in KINDS else None
 
 
-def check_figure(where: str, path: Path | None) -> None:
+def check_figure(where: str, path: Path) -> None:
     """Raises DataError if a figure cannot be written to `path`.
 
     >>> check_figure("answer", Path("look.txt"))
     Traceback (most recent call last):
     foveate.errors.DataError: answer: expected a file ending in .png, .jpg, ..., got look.txt; use for instance look.png
     """
-    if path is None:
-        return
-    if path.expanduser().is_dir():
-        raise DataError(f"{where}: expected a file, got the directory {path}; use for instance {path / 'figure.png'}")
-    if path.suffix.lower() not in FIGURES:
+    if path.suffix.lower() not in FIGURES and not path.is_dir():
         raise DataError(
             f"{where}: expected a file ending in {', '.join(FIGURES)}, got {path}; use for instance "
-            f"{path.with_suffix('.png')}"
+            f"{path.with_suffix('.png') if path.name else 'figure.png'}"
         )
-    check_parent(where, path)
+    check_file(where, path)
 
 
-def check_parent(where: str, path: Path | None) -> None:
-    """Raises DataError if the directory that `path` is to be written to does not exist."""
-    if path is not None and not path.expanduser().parent.is_dir():
+def check_file(where: str, path: Path) -> None:
+    """Raises DataError if a file cannot be written to `path`, whose directory exists."""
+    if path.is_dir():
+        raise DataError(f"{where}: expected a file, got the directory {path}; name a file, such as {path / path.name}")
+    if not path.parent.is_dir():
         raise DataError(
             f"{where}: expected the directory {path.parent} to write {path.name} into, got none; create it first"
         )
+    check_directory(where, path.parent)
+
+
+def check_directory(where: str, path: Path) -> None:
+    """Raises DataError if `path` is no directory, and none can be created there, or it cannot be written to."""
+    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not existing.is_dir():
+        raise DataError(f"{where}: expected a directory, got the file {existing}; choose another")
+    if not os.access(existing, os.W_OK):
+        raise DataError(f"{where}: expected a directory that can be written to, got {existing}; choose another")
+
+
+def check_new_file(where: str, path: Path) -> None:
+    """Raises DataError if a file cannot be written to `path`, whose directory may be created."""
+    if path.is_dir():
+        raise DataError(f"{where}: expected a file, got the directory {path}; name a file in it")
+    check_directory(where, path.parent)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure atomically, in the format that its suffix names."""
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=DPI, format=path.suffix.lower().removeprefix("."))
+
+
+Count: TypeAlias = Annotated[int, Between(1)]
+FigureFile: TypeAlias = Annotated[Path, Writable(check_figure)]
+OutFile: TypeAlias = Annotated[Path, Writable(check_file)]
+NewFile: TypeAlias = Annotated[Path, Writable(check_new_file)]
+Directory: TypeAlias = Annotated[Path, Writable(check_directory)]
 
 
 def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

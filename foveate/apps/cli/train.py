@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from foveate.apps.cli.terminal import print_table
+from foveate.apps.cli.terminal import Directory, print_table
 from foveate.lab.data.samples import DataDirectory
 from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
@@ -25,7 +25,7 @@ def train(
     changes: tuple[str, ...] = (),
     *,
     data: Path | None = None,
-    out: Path | None = None,
+    out: Directory | None = None,
     resume: bool = False,
     quiet: bool = False,
     no_verify: bool = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from foveate.apps.cli.terminal import Count, print_table
+from foveate.apps.cli.terminal import Count, Directory, print_table
 from foveate.apps.cli.train import directory_name, more_help
 from foveate.lab.data.samples import DataDirectory
 from foveate.lab.recipes import RECIPES
@@ -23,7 +23,7 @@ def tune(
     *,
     trials: Count = 20,
     data: Path | None = None,
-    out: Path | None = None,
+    out: Directory | None = None,
     storage: str | None = None,
     no_prune: bool = False,
     quiet: bool = False,

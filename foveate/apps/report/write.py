@@ -8,8 +8,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from tqdm import tqdm
-
 from foveate.apps.report.curves import curve_lines, draw_curves, small_examples
 from foveate.apps.report.failures import choose_failures, failure_rule
 from foveate.apps.report.page import html_commands, html_page, html_text
@@ -17,7 +15,7 @@ from foveate.apps.report.runs import ReportRun
 from foveate.apps.report.sheet import html_legend, html_sheet
 from foveate.apps.report.tables import html_results
 from foveate.errors import DataError
-from foveate.io import atomic_write
+from foveate.io import ProgressBar, atomic_write
 from foveate.lab import hub
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.tasks.presentation import DrawnExample
@@ -95,7 +93,7 @@ def _examples(runs: Sequence[ReportRun], data: DataRoot, split: str, count: int,
         return
     yield html_text("h2", shown.title)
     yield html_text("p", shown.about, "soft")
-    yield from _drawn(lambda: draw(_predictors(runs), task.examples(split, data), count), progress)
+    yield from _drawn(lambda: draw(_predictors(runs), task.examples(split, data), count), count, progress)
 
 
 def _failures(runs: Sequence[ReportRun], data: DataRoot, count: int, progress: bool) -> Iterator[str]:
@@ -107,19 +105,20 @@ def _failures(runs: Sequence[ReportRun], data: DataRoot, count: int, progress: b
         return
     yield html_text("h2", "Failures")
     yield html_text("p", failure_rule(shown), "soft")
-    yield from _drawn(lambda: draw(_predictors(runs), task.examples("val", data), ids), progress)
+    yield from _drawn(lambda: draw(_predictors(runs), task.examples("val", data), ids), len(ids), progress)
 
 
 def _predictors(runs: Sequence[ReportRun]) -> dict[str, Any]:
     return {run.name: hub.load(run.directories[0]) for run in runs}
 
 
-def _drawn(draw: Callable[[], Iterable[DrawnExample]], progress: bool) -> Iterator[str]:
+def _drawn(draw: Callable[[], Iterable[DrawnExample]], count: int, progress: bool) -> Iterator[str]:
     try:
-        drawn = draw()
-        for example in tqdm(drawn, desc="report", unit=" examples", disable=None if progress else True):
-            yield html_text("h3", example.title) + html_text("p", example.below, "soft")
-            yield html_sheet(example.figure, example.alt)
+        with ProgressBar("report", count, unit="example", show=progress) as bar:
+            for example in draw():
+                yield html_text("h3", example.title) + html_text("p", example.below, "soft")
+                yield html_sheet(example.figure, example.alt)
+                bar.update()
     except DataError as error:
         # Images may be missing, or their features imported; the rest of the report needs neither.
         yield html_text("p", f"Examples could not be drawn: {error}", "soft")

@@ -25,6 +25,7 @@ from foveate.lab.data.samples import ANSWER_TYPES, Caption, Dataset, Id, ImageRe
 from foveate.lab.data.vocabulary import tokenize
 
 SOURCE = "make a directory of images with a file {split}.jsonl of one JSON object per line"
+MAX_ENTRIES = 1_000_000  # of a directory of images: a whole file system was named by mistake
 HELD_OUT = 10  # one image in ten for "val", another for "test"
 
 
@@ -175,7 +176,16 @@ def image_home(root: Path) -> Path:
 def list_folder_images(root: Path, *, allow_outside: bool = False) -> tuple[ImageRecord, ...]:
     """Every image file of the directory; raises DataError if there is none."""
     home = image_home(root)
-    paths = sorted(path for path in home.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    paths = []
+    for seen, path in enumerate(home.rglob("*")):
+        if seen == MAX_ENTRIES:
+            raise DataError(
+                f"read_folder: expected at most {MAX_ENTRIES} files and directories in {home}, got more; pass the "
+                "directory of the images"
+            )
+        if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
+            paths.append(path)
+    paths.sort()
     if not paths:
         suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
         raise DataError(

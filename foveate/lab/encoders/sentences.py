@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from foveate.errors import MissingExtra
-from foveate.io import atomic_write
+from foveate.io import ProgressBar, atomic_write
 from foveate.lab.tensor_files import save_file
 from foveate.registry import optional
 
@@ -88,16 +88,16 @@ class SentenceEncoder:
         """States (T + 2, D) float16 of each sentence; sentences of similar length are encoded together."""
         if not keys:
             return {}
-        from tqdm import tqdm
-
         found, ordered = {}, sorted(keys, key=len)
-        for start in tqdm(range(0, len(keys), AT_ONCE), desc="sentences", disable=not progress, leave=False):
-            some = ordered[start : start + AT_ONCE]
-            encoded = self._tokenizer([list(key) for key in some], is_split_into_words=True, padding=True)
-            states = self._network(**encoded.convert_to_tensors("pt")).last_hidden_state
-            for row, key in enumerate(some):
-                pieces = encoded.word_ids(row)
-                found[key] = _by_word(states[row], pieces, len(key), int(encoded["attention_mask"][row].sum()))
+        with ProgressBar("sentences", len(keys), unit="sentence", show=progress, leave=False) as bar:
+            for start in range(0, len(keys), AT_ONCE):
+                some = ordered[start : start + AT_ONCE]
+                encoded = self._tokenizer([list(key) for key in some], is_split_into_words=True, padding=True)
+                states = self._network(**encoded.convert_to_tensors("pt")).last_hidden_state
+                for row, key in enumerate(some):
+                    pieces = encoded.word_ids(row)
+                    found[key] = _by_word(states[row], pieces, len(key), int(encoded["attention_mask"][row].sum()))
+                bar.update(len(some))
         return found
 
     @property

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from foveate.checks import check_number
 from foveate.errors import DataError
-from foveate.io import decode_image
+from foveate.io import ProgressBar, decode_image
 from foveate.lab.data.files import IMAGE_SUFFIXES, need_directory
 from foveate.lab.search.exact_index import MANIFEST, Index, IndexDescription
 from foveate.lab.search.find import Embedder, Embeddings, VectorIndex, as_vectors, image_of, is_lance, open_index
@@ -168,11 +168,9 @@ def _embed_all(
     save_every: int,
 ) -> Iterator[tuple[list[str], Tensor, Sizes]]:
     """Names, vectors and sizes, in portions large enough to be worth a write."""
-    from tqdm import tqdm
-
     portion: list[tuple[Items, Tensor]] = []
     embed = embedder.embed_image if kind == "images" else embedder.embed_text
-    with tqdm(total=len(items), unit=kind.removesuffix("s"), desc="index", disable=None if progress else True) as bar:
+    with ProgressBar("index", len(items), unit=kind.removesuffix("s"), show=progress) as bar:
         for batch in split_items(items, batch_size):
             portion += embed_items(embed, read_items(batch, kind, skipped), skipped)
             bar.update(len(batch))

@@ -2,7 +2,7 @@
 
 from foveate.lab.train.config import SGD, Adam, AdamW, Cosine, Decay, Steps, Training
 from foveate.lab.train.evaluation import evaluate
-from foveate.lab.train.loop import Diverged, Interrupted, fit
+from foveate.lab.train.loop import Diverged, fit
 from foveate.lab.train.override import Field, override, recipe_fields
 from foveate.lab.train.recipe import Recipe, from_config, read_run, to_config, train_recipe
 
@@ -14,7 +14,6 @@ __all__ = [
     "Decay",
     "Diverged",
     "Field",
-    "Interrupted",
     "Recipe",
     "Steps",
     "Training",

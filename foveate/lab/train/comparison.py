@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from foveate.attention import MECHANISMS
+from foveate.errors import DataError
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.train.config import Cosine
 from foveate.lab.train.override import override
@@ -112,14 +113,20 @@ def run_comparison(planned: Iterable[Planned], root: DataRoot = None) -> dict[st
     return results
 
 
-def check_mechanisms(text: str) -> list[str]:
+def check_mechanisms(text: str, where: str = "") -> list[str]:
     """The mechanisms of a comma-separated list; "all" stands for every one, softmax first.
+
+    Args:
+        text: the list.
+        where: the caller, if there must be at least one; otherwise the list may be empty.
 
     >>> check_mechanisms("softmax, tvmax")
     ['softmax', 'tvmax']
     """
     names = [part.strip() for part in text.split(",") if part.strip()]
     names = list(MECHANISMS) if names == ["all"] else names
+    if where and not names:
+        raise DataError(f"{where}: expected at least one mechanism, got {text!r}; write for instance softmax,tvmax")
     for name in names:
         lookup("mechanism", name, MECHANISMS)
     return names

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from foveate.errors import DataError
+from foveate.io import ProgressBar
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.features import Familiarity
 from foveate.lab.tasks import AnyTask, Examples, Metrics
@@ -77,16 +77,12 @@ def collect(
     model.eval()
     try:
         with torch.no_grad():
-            hidden = None if progress and accelerator.is_main_process else True
-            for _, batch in tqdm(
-                read_batches(task, examples, numbers, workers),
-                total=len(numbers),
-                desc="evaluate",
-                leave=False,
-                disable=hidden,
-            ):
-                batch = move(batch, accelerator.device)
-                metrics.update(task.predict(model, batch), batch)
+            show = progress and accelerator.is_main_process
+            with ProgressBar("evaluate", sum(map(len, numbers)), unit="example", show=show, leave=False) as bar:
+                for used, batch in read_batches(task, examples, numbers, workers):
+                    batch = move(batch, accelerator.device)
+                    metrics.update(task.predict(model, batch), batch)
+                    bar.update(len(used))
     finally:
         model.train(training)
     merged = task.metrics()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -24,9 +25,7 @@ from foveate.lab.train.evaluation import collect, save_familiarity
 from foveate.lab.train.precision import LossScale, half_type
 from foveate.lab.train.processes import (
     LossModule,
-    StopRequest,
     broadcast_buffers,
-    handle_signals,
     make_accelerator,
     sum_over_processes,
 )
@@ -55,6 +54,7 @@ from foveate.lab.train.weights import (
     save_checkpoint,
     save_tensors,
 )
+from foveate.signals import Interrupted, StopRequest, handle_signals
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -64,10 +64,6 @@ if TYPE_CHECKING:
 LOG_STEPS = 20
 NAMED = 8
 OnEvaluation: TypeAlias = Callable[[Evaluation, float], None]
-
-
-class Interrupted(KeyboardInterrupt):
-    """Training was stopped by a signal; everything is saved."""
 
 
 class Diverged(FoveateError, ArithmeticError):
@@ -249,7 +245,7 @@ class _Trainer:
         self.stream = read_batches(self.task, self.train, numbers, self.training.workers)
         while True:
             if self._evaluation_due():
-                with self.tally.paused():
+                with self.tally.paused(), self._stopped_at_once(stop):
                     self._evaluate()
                     if self.on_evaluation is not None:
                         last = self.history.evaluations[-1]
@@ -265,10 +261,15 @@ class _Trainer:
             if done.stop or done.save or self._at_epoch_end() or self.step == self.total:
                 with self.tally.paused():
                     self._save()
-            if done.stop and self.step < self.total:
-                raise Interrupted(
-                    f"train: stopped after step {self.step} of {self.total}, everything is saved in {self.directory}"
-                )
+            if done.stop:
+                raise Interrupted(self._stopped(), stop.number or signal.SIGINT)  # of another process
+
+    def _stopped(self) -> str:
+        return f"train: stopped after step {self.step} of {self.total}, everything is saved in {self.directory}"
+
+    def _stopped_at_once(self, stop: StopRequest) -> AbstractContextManager[None]:
+        """A signal ends an evaluation at once, since it can be repeated, but not while other processes wait for it."""
+        return stop.at_once(self._stopped()) if self.accelerator.num_processes == 1 else nullcontext()
 
     def _take_step(self, stop: StopRequest) -> _Step:
         training = self.training

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
+from foveate.io import ProgressBar
 from foveate.lab.tasks import AnyTask, Examples
 from foveate.lab.train.batches import evaluation_batches, move, read_batches
 from foveate.lab.train.processes import broadcast_buffers, gather_states, make_accelerator
@@ -42,14 +42,14 @@ def predict(
     numbers = numbers[accelerator.process_index :: accelerator.num_processes]
     broadcast_buffers(model.to(place).eval())
     rows: dict[str, list[dict[str, Any]]] = {}
-    hidden = None if accelerator.is_main_process else True
-    with torch.no_grad():
-        batches = read_batches(task, examples, numbers, workers)
-        for positions, batch in tqdm(batches, total=len(numbers), desc="predict", leave=False, disable=hidden):
+    total, show = sum(map(len, numbers)), accelerator.is_main_process
+    with torch.no_grad(), ProgressBar("predict", total, unit="example", show=show, leave=False) as bar:
+        for positions, batch in read_batches(task, examples, numbers, workers):
             found = task.result_rows(task.predict(model, move(batch, place)), batch)
             if found is None:
                 return None
             rows[f"{positions[0]:012d}"] = found
+            bar.update(len(positions))
     merged: dict[str, list[dict[str, Any]]] = {}
     for state in gather_states(accelerator, rows):
         merged |= state

@@ -1,15 +1,12 @@
-"""Processes and devices: which process this is, how processes exchange data, and how signals stop them."""
+"""Processes and devices: which process this is, and how processes exchange data."""
 
 from __future__ import annotations
 
 import gc
 import os
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -106,48 +103,3 @@ def close_process_group() -> Iterator[None]:
 
 def _in_group() -> bool:
     return distributed.is_available() and distributed.is_initialized()
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class StopRequest:
-    """True once a signal has asked the process to stop."""
-
-    def __init__(self) -> None:
-        self.received = False
-
-    def __bool__(self) -> bool:
-        return self.received
-
-
-@contextmanager
-def handle_signals() -> Iterator[StopRequest]:
-    """Handle SIGINT and SIGTERM: the first is recorded; a second one interrupts immediately, except under torchrun.
-
-    >>> with handle_signals() as stop:
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     bool(stop)
-    True
-    """
-    stop = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread may handle signals
-        return
-    previous = {number: signal.getsignal(number) for number in SIGNALS}
-
-    # torchrun sends a second signal after that of the terminal, and kills processes that do not stop.
-    ignore_second = "TORCHELASTIC_RUN_ID" in os.environ
-
-    def record(number: int, frame: FrameType | None) -> None:
-        if stop.received and not ignore_second:
-            raise KeyboardInterrupt
-        stop.received = True
-
-    try:
-        for number in SIGNALS:
-            signal.signal(number, record)
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

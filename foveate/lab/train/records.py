@@ -6,7 +6,6 @@ import json
 import math
 import platform
 import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Mapping
@@ -18,10 +17,17 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
-from tqdm import tqdm
 
 from foveate.errors import DataError, UnknownName
-from foveate.io import atomic_write, exclusive_lock, read_checked_json, read_json, with_checksum, write_json
+from foveate.io import (
+    ProgressBar,
+    atomic_write,
+    exclusive_lock,
+    read_checked_json,
+    read_json,
+    with_checksum,
+    write_json,
+)
 from foveate.metrics.means import ExampleKey, ExampleValues
 
 SOURCE = "it is part of a run that foveate train writes"
@@ -130,7 +136,7 @@ class RunLog:
         step: from which training continues; later lines are removed, since they will be written again.
         total: steps of the whole training.
         tracker: where the numbers are passed on as well.
-        progress: show a progress bar on a terminal, and the results of evaluations.
+        progress: show a progress bar, or lines where there is no terminal, and the results of evaluations.
 
     Each line is a JSON object with "step", "event" ("train", "evaluate", "curve") and its numbers; "time" is seconds
     since the epoch.
@@ -142,14 +148,7 @@ class RunLog:
         self._tracker = tracker
         _cut(path, step)
         self._file = path.open("a", encoding="utf-8")
-        self._bar = tqdm(
-            total=total,
-            initial=step,
-            unit="step",
-            dynamic_ncols=True,
-            disable=None if progress else True,
-            smoothing=0.1,
-        )
+        self._bar = ProgressBar("train", total, initial=step, unit="step", show=progress)
         self.verbose = progress
         self._notes: dict[str, str] = {}
 
@@ -157,7 +156,7 @@ class RunLog:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._bar.close()
+        self._bar.__exit__()
         self._file.close()
         if self._tracker is not None:
             self._tracker.close()
@@ -177,16 +176,14 @@ class RunLog:
 
     def advance(self, loss: float) -> None:
         """Move the bar by one step."""
-        if not self._bar.disable:
-            self._notes["loss"] = f"{loss:.4g}"
-            self._bar.set_postfix(self._notes, refresh=False)
-            self._bar.update()
+        self._notes["loss"] = f"{loss:.4g}"
+        self._bar.update(note=", ".join(f"{name} {value}" for name, value in self._notes.items()))
 
     def show(self, text: str, notes: Mapping[str, str]) -> None:
         """Print a line above the bar, and keep notes beside it."""
         self._notes.update(notes)
         if self.verbose:
-            self._bar.write(text, file=sys.stderr)
+            self._bar.write(text)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

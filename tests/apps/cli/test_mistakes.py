@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from foveate.apps.cli.main import main
+from foveate.apps.cli import Command, main
 
 SMALL = ["limit=8", "batch_size=4", "warmup=0", "images.size=32", "hidden=8", "heads=2", "layers=1", "--quiet"]
 
@@ -32,11 +33,13 @@ def test_look_checks_its_outputs_before_the_model_is_loaded(options, capsys):
     assert "look: expected" in capsys.readouterr().err
 
 
-def test_what_the_file_system_says_is_one_line(tmp_path: Path, capsys):
-    file = tmp_path / "file"
-    file.write_text("")
-    assert main(["scenes", str(file), "--count", "1"]) == 1
-    message = f"foveate scenes: expected a path that can be used, got File exists: {file}; choose another\n"
+def test_what_the_file_system_says_is_one_line(monkeypatch, capsys):
+    def exists() -> None:
+        raise FileExistsError(errno.EEXIST, "File exists", "file")
+
+    monkeypatch.setattr(Command, "load", lambda command: exists)
+    assert main(["studio"]) == 1
+    message = "foveate studio: expected a path that can be used, got File exists: file; choose another\n"
     assert capsys.readouterr().err == message
 
 

@@ -215,7 +215,7 @@ def test_a_stopped_run_can_be_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, out = make_data(tmp_path / "photos"), tmp_path / "run"
-    monkeypatch.setattr("foveate.lab.train.processes.StopRequest.__bool__", lambda self: True)
+    monkeypatch.setattr("foveate.signals.StopRequest.__bool__", lambda self: True)
     assert (
         main(["train", "captioning-folder", *SMALL["captioning-folder"], "--data", str(data), "--out", str(out)]) == 130
     )

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 from torch.nn.functional import interpolate
-from tqdm import tqdm
 
 from foveate.checks import check_number
 from foveate.errors import DataError
-from foveate.io import atomic_write, read_checked_json, with_checksum, write_json
+from foveate.io import ProgressBar, atomic_write, read_checked_json, with_checksum, write_json
 from foveate.lab import hub
 from foveate.lab.data.samples import Dataset, ImageRecord
 from foveate.lab.tasks.images import is_on_disk
@@ -250,7 +249,7 @@ def _draw(
     images = [image for image in data.images if is_on_disk(image)]
     random.Random(seed).shuffle(images)
     found = []
-    with tqdm(total=min(count, len(images)), desc="study", disable=None if progress else True) as bar:
+    with ProgressBar("study", min(count, len(images)), unit="image", show=progress) as bar:
         for image in images:
             rated = [rate(predictor, data, image) for predictor in predictors]
             if all(one is not None and one.words and one.attention.grid is not None for one in rated):
