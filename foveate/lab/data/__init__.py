@@ -13,6 +13,7 @@ from foveate.lab.data.feature_store import (
 )
 from foveate.lab.data.flickr import read_flickr
 from foveate.lab.data.flickr_lists import read_flickr_lists
+from foveate.lab.data.flickr_questions import read_flickr_questions
 from foveate.lab.data.hat import read_hat
 from foveate.lab.data.jsonl import read_folder
 from foveate.lab.data.samples import Caption, Dataset, ImageRecord, Object, Phrase, Question, Source
@@ -38,6 +39,10 @@ DATASETS: dict[str, Source] = {
     ),
     "flickr8k": Source(partial(read_flickr, name="flickr8k"), ("train", "val", "test"), ("captions", "phrases")),
     "flickr30k": Source(partial(read_flickr, name="flickr30k"), ("train", "val", "test"), ("captions", "phrases")),
+    "flickr8k-questions": Source(read_flickr_questions, ("train", "val", "test"), ("questions", "regions")),
+    "flickr30k-questions": Source(
+        partial(read_flickr_questions, name="flickr30k"), ("train", "val", "test"), ("questions", "regions")
+    ),
     "flickr30k-mrnn": Source(read_flickr_lists, ("train", "val", "test"), ("captions",)),
     "f30k-precomp": Source(
         partial(read_scan_captions, name="f30k_precomp"), ("train", "val", "test"), ("captions",), takes=()
@@ -73,6 +78,7 @@ __all__ = [
     "read_coco_karpathy",
     "read_flickr",
     "read_flickr_lists",
+    "read_flickr_questions",
     "read_folder",
     "read_hat",
     "read_scan_captions",

@@ -8,6 +8,7 @@ mechanism_options.smoothness=0.01. A batch contains `batch_size` images, each wi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from foveate.lab.models import LSTMCaptionerSettings
 from foveate.lab.tasks.captioning.settings import CaptioningSettings
@@ -100,9 +101,27 @@ def captioning_lstm_flickr8k_views() -> Recipe:
     )
 
 
+def captioning_lstm_flickr8k_guided() -> Recipe:
+    """A captioner on cells of 32 pixels, both of whose attentions are drawn to the boxes of the training phrases.
+
+    foveate extract efficientnet-lite0+efficientnet-lite2 DATA/images DATA/efficientnet-lite02-320-views.h5 \
+        --size 320 --views 2
+    foveate train captioning-lstm-flickr8k-guided --data DATA
+    """
+    base = captioning_lstm_flickr8k_views()
+    return base.variant(
+        "captioning-lstm-flickr8k-guided",
+        "captioner on 10x10 cells, attention guided by boxes",
+        model=replace(base.settings.model, roots=True),
+        images=Stored("efficientnet-lite02-320-views.h5", views=2),
+        guidance=0.3,
+    )
+
+
 CAPTIONING_RECIPES: dict[str, Callable[[], Recipe]] = {
     "captioning-lstm-scenes": captioning_lstm_scenes,
     "captioning-lstm-flickr8k": captioning_lstm_flickr8k,
     "captioning-lstm-flickr8k-joined": captioning_lstm_flickr8k_joined,
     "captioning-lstm-flickr8k-views": captioning_lstm_flickr8k_views,
+    "captioning-lstm-flickr8k-guided": captioning_lstm_flickr8k_guided,
 }

@@ -247,6 +247,35 @@ def matching_scan_flickr8k_guided() -> Recipe:
     )
 
 
+def matching_dual_flickr8k_fine() -> Recipe:
+    """The dual encoder of `matching-dual-flickr8k-views` on 10x10 cells of two encoders, two views per image.
+
+    foveate extract efficientnet-lite0+efficientnet-lite2 DATA/images DATA/efficientnet-lite02-320-views.h5 \
+        --size 320 --views 2
+    foveate train matching-dual-flickr8k-fine --data DATA
+    """
+    return matching_dual_flickr8k_views().variant(
+        "matching-dual-flickr8k-fine",
+        "dual encoder without attention, 10x10 cells, two views",
+        {"epochs": 6, "evaluate_every": 6},
+        images=Stored("efficientnet-lite02-320-views.h5", views=2),
+    )
+
+
+def matching_scan_flickr8k_fine() -> Recipe:
+    """SCAN of `matching-scan-flickr8k-guided` on 10x10 cells, guided on the images and their mirror images.
+
+    foveate train matching-dual-flickr8k-fine --data DATA --out runs/dual
+    foveate train matching-scan-flickr8k-fine dual_start=runs/dual --data DATA
+    """
+    return matching_scan_flickr8k_guided().variant(
+        "matching-scan-flickr8k-fine",
+        "SCAN beside the dual encoder, 10x10 cells, words guided by boxes",
+        images=Stored("efficientnet-lite02-320-views.h5", views=2),
+        guidance=1.0,
+    )
+
+
 def matching_scan_flickr8k_minilm() -> Recipe:
     """SCAN of `matching-scan-flickr8k-whole` without the dual encoder beside it: attention alone.
 
@@ -284,5 +313,7 @@ MATCHING_RECIPES: dict[str, Callable[[], Recipe]] = {
     "matching-dual-flickr8k-words": matching_dual_flickr8k_words,
     "matching-scan-flickr8k-whole": matching_scan_flickr8k_whole,
     "matching-scan-flickr8k-guided": matching_scan_flickr8k_guided,
+    "matching-dual-flickr8k-fine": matching_dual_flickr8k_fine,
+    "matching-scan-flickr8k-fine": matching_scan_flickr8k_fine,
     "matching-scan-flickr8k-minilm": matching_scan_flickr8k_minilm,
 }

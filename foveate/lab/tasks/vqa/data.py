@@ -16,6 +16,7 @@ from foveate.io import read_json
 from foveate.lab.data.feature_store import FeatureRecord
 from foveate.lab.data.samples import DataDirectory, DataRoot, Dataset, Question
 from foveate.lab.data.vocabulary import AnswerVocabulary
+from foveate.lab.encoders.views import array_of_view
 from foveate.lab.features import ImageFeatures
 from foveate.lab.tasks.images import ImageReader, ImageSource, stack_images
 from foveate.lab.tasks.inputs import Inputs, choose_min_count
@@ -102,7 +103,7 @@ class QuestionExamples:
         if self.map_size is None:
             return VQAExample(image, questions)
         H, W = self.map_size
-        region = torch.stack([_region(question, H, W) for question in questions])
+        region = torch.stack([_region(question, H, W, view) for question in questions])
         human_maps = tuple(
             tuple(to_distribution(_float64(load()), H, W).float() for load in question.human_maps)
             for question in questions
@@ -114,11 +115,11 @@ class QuestionExamples:
         return self.images.fingerprint(self.data)
 
 
-def _region(question: Question, H: int, W: int) -> Tensor:
-    """(H, W) fraction of each cell inside the region; zeros if the region is unknown."""
+def _region(question: Question, H: int, W: int, view: int) -> Tensor:
+    """(H, W) fraction of each cell of a view inside the region; zeros if the region is unknown."""
     if question.region is None:
         return torch.zeros(H, W)
-    region = _float64(question.region())
+    region = _float64(array_of_view(question.region(), view))
     # The mass of a cell in pixels, times cells per pixel, is the fraction of the cell inside the region.
     return (resample_map(region, H, W) * (H * W / region.numel())).float()
 
