@@ -93,7 +93,8 @@ def check_number(
 ) -> None:
     """Raises ValueError if the value is not a finite number, is below `least`, or is not greater than `above`."""
     bound = f">= {least:g}" if least is not None else f"> {above:g}" if above is not None else ""
-    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    # comparisons, since torch.compile cannot trace math.isfinite of a number that it made symbolic
+    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
     if ok and least is not None:
         ok = value >= least
     if ok and above is not None:

@@ -28,7 +28,7 @@ from foveate.attention.arguments import (
 from foveate.attention.attended import Attended
 from foveate.attention.learnable import Temperature, learned_options, register_option
 from foveate.attention.mechanism import Mechanism, read_options
-from foveate.checks import as_number, beside_rows, check_number
+from foveate.checks import as_number, at_least_float32, beside_rows, check_number, is_tracing
 from foveate.errors import ShapeError, UnknownName
 from foveate.ops import TRANSFORMS, Transform, fenchel_young_loss, sparsemax
 from foveate.ops.grid import grid_edges
@@ -110,9 +110,13 @@ class DiscreteAttention(nn.Module):
                 join the same sparsemax. None: every location is a cell.
         """
         cells = as_grid(self.name, grid)
-        B, N = scores.shape[0], scores.shape[-1]
         check_attention_mask(self.name, mask, scores)
-        scores = self._cooled(scores)
+        dtype, scores = scores.dtype, self._cooled(scores)
+        return self._weigh(scores, cells, mask, prefix).to(dtype)
+
+    def _weigh(self, scores: Tensor, cells: Grid | None, mask: Tensor | None, prefix: int | None) -> Tensor:
+        """The weights of scores that are divided by the temperature."""
+        B, N = scores.shape[0], scores.shape[-1]
         if prefix is not None and cells is not None:
             return self._among_tokens(scores, cells, mask_beside(scores, mask), prefix)
         check_grid(self.name, cells, B, N, needs_grid=self.row.axes == 2)
@@ -252,12 +256,19 @@ class DiscreteAttention(nn.Module):
         return part() if isinstance(part, nn.Module) else part
 
     def _cooled(self, scores: Tensor) -> Tensor:
-        """Scores over the temperature."""
+        """Scores over the temperature, in float32 at least: half precision overflows at small temperatures."""
         temperature = as_number(self._value("temperature"))
         if isinstance(temperature, Tensor):
-            return scores / beside_rows(self.name, "temperature", temperature, scores, (-1,)).to(scores.dtype)
+            known = type(temperature) in (Tensor, nn.Parameter) and not temperature.is_meta and not is_tracing()
+            if known and not bool((temperature > 0).all()):
+                least = float(temperature.detach().min())
+                raise ValueError(
+                    f"{self.name}: expected temperature > 0, got {least:g}; 1 leaves the scores as they are"
+                )
+            wide = at_least_float32(scores)
+            return wide / beside_rows(self.name, "temperature", temperature, scores, (-1,)).to(wide.dtype)
         check_number(self.name, "temperature", temperature, above=0.0, advice="1 leaves the scores as they are")
-        return scores if temperature == 1 else scores / temperature
+        return scores if temperature == 1 else at_least_float32(scores) / temperature
 
     def _for_cells(self) -> dict[str, Any]:
         """The same beside (..., H, W): one more axis."""

@@ -13,14 +13,18 @@ from foveate.errors import UnknownName
 from foveate.ops import entmax
 
 LEAST_ALPHA = 1.001  # towards 1 the gradient in alpha stays finite, but an alpha of 1 in float32 is no entmax
+STRAIGHT, BEND = math.log(1e5), math.log(10.0)  # exp(raw) as it is from 1e-5 to 1e5; beyond, it bends towards 1e±6
 
 
 class Learnable(nn.Module):
     """A parameter between two bounds: `low + (high − low) sigmoid(raw)`, or `low + exp(raw)` without an upper one.
 
+    Value and gradient are finite for every raw number: exp(raw) stays between 1e-6 and 1e6, to which it bends
+    smoothly from 1e-5 and 1e5 on.
+
     Args:
         initial: where it begins.
-        low, high: bounds; None for no upper one.
+        low, high: bounds; None for low + 1e6.
         shape: of the parameter, such as (M, 1, 1) for one per head beside scores (B, M, Q, N).
 
     >>> alpha = Learnable(1.5, 1.0, 2.0)
@@ -33,15 +37,17 @@ class Learnable(nn.Module):
         if not low < initial or (high is not None and not initial <= high):
             bounds = f"{low} < initial" + ("" if high is None else f" <= {high}")
             raise ValueError(f"Learnable: expected {bounds}, got {initial}; start inside the bounds")
+        if high is None and not 1e-6 < initial - low < 1e6:
+            raise ValueError(f"Learnable: expected {low} + 1e-6 < initial < {low} + 1e6, got {initial}; start inside")
         self.low, self.high = low, high
         share = initial - low if high is None else min((initial - low) / (high - low), 1 - 1e-3)
-        raw = math.log(share) if high is None else math.log(share / (1 - share))
+        raw = _straighten(math.log(share)) if high is None else math.log(share / (1 - share))
         self.raw = nn.Parameter(torch.full(shape, raw))
 
     def forward(self) -> Tensor:
         """The value."""
         if self.high is None:
-            return self.low + self.raw.exp()
+            return self.low + _bend(self.raw).exp()
         return self.low + (self.high - self.low) * self.raw.sigmoid()
 
     def extra_repr(self) -> str:
@@ -54,6 +60,20 @@ Temperature = Annotated[
     "divides the scores; a number, a tensor that broadcasts to them with size 1 for the locations, or a module that "
     "makes one",
 ]
+
+
+def _bend(x: Tensor) -> Tensor:
+    """x between ±STRAIGHT; beyond, it goes on with the same slope and curvature and stops at ±(STRAIGHT + BEND)."""
+    straight = x.clamp(-STRAIGHT, STRAIGHT)
+    return straight + BEND * ((x - straight) / BEND).tanh()
+
+
+def _straighten(y: float) -> float:
+    """The inverse of `_bend`."""
+    straight = min(max(y, -STRAIGHT), STRAIGHT)
+    return straight + BEND * math.atanh((y - straight) / BEND)
+
+
 BOUNDS: dict[str, tuple[float, float | None]] = {
     "alpha": (LEAST_ALPHA, 2.0),
     "smoothness": (0.0, None),

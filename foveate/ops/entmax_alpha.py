@@ -11,7 +11,7 @@ from torch import Tensor
 
 from foveate.checks import at_least_float32, beside_rows, check_dim, check_floating, check_mask, is_tracing
 from foveate.ops.derivatives import needs_function
-from foveate.ops.simplex import MAX_ALPHA, _entmax_flat, _entmax_steep
+from foveate.ops.simplex import MAX_ALPHA, _entmax_flat, _entmax_steep, _steep_product, limit_gradient
 
 _SMALL = 0.03  # below it, a series replaces differences that cancel
 
@@ -29,7 +29,7 @@ def entmax_tensor(scores: Tensor, alpha: Tensor, dim: int, mask: Tensor | None) 
     if mask is not None:
         check_mask("entmax", mask, scores.shape)
         scores = torch.where(mask, scores, -math.inf)
-    wide = at_least_float32(scores)
+    wide = limit_gradient(at_least_float32(scores), scores.dtype)
     weights = entmax_by_row(wide.movedim(dim, -1), alpha.to(wide.dtype).movedim(dim, -1))
     return weights.movedim(-1, dim).to(scores.dtype)
 
@@ -123,27 +123,30 @@ class _EntmaxAlpha(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         weights, alpha = ctx.saved_tensors
-        share, slope = _parts(weights, alpha)
+        share, grown = _parts(weights, alpha)
         pulled = gradient - (share * gradient).sum(-1, keepdim=True)
-        to_scores = _metric(weights, alpha) * pulled
-        to_alpha = (pulled * weights * slope).sum(-1, keepdim=True)
-        return to_scores, to_alpha.sum_to_size(alpha.shape)
+        to_alpha = (pulled * grown).sum(-1, keepdim=True)
+        return _product(weights, gradient, alpha), to_alpha.sum_to_size(alpha.shape)
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor | None, to_alpha: Tensor | None) -> Tensor:
         weights, alpha = ctx.saved_tensors
-        share, slope = _parts(weights, alpha)
-        change = torch.zeros_like(weights)
-        if tangent is not None:
-            q = _metric(weights, alpha)
-            change = change + q * tangent - share * (q * tangent).sum(-1, keepdim=True)
+        change = torch.zeros_like(weights) if tangent is None else _product(weights, tangent, alpha)
         if to_alpha is not None:
-            grown = weights * slope * to_alpha
+            share, grown = _parts(weights, alpha)
+            grown = grown * to_alpha
             change = change + grown - share * grown.sum(-1, keepdim=True)
         return change
 
 
 _entmax_alpha.register_autograd(_EntmaxAlpha.backward, setup_context=_EntmaxAlpha.setup_context)
+
+
+def _product(weights: Tensor, direction: Tensor, alpha: Tensor) -> Tensor:
+    """J v with `J = diag(q) − q qᵀ / Σq`; each branch sees only alphas at which it is finite."""
+    q = _metric(weights, alpha.clamp(max=2))
+    flat = q * (direction - (_share(weights, alpha) * direction).sum(-1, keepdim=True))
+    return torch.where(alpha > 2, _steep_product(weights, direction, alpha.clamp(min=2)), flat)
 
 
 def _metric(weights: Tensor, alpha: Tensor) -> Tensor:
@@ -152,16 +155,29 @@ def _metric(weights: Tensor, alpha: Tensor) -> Tensor:
     return torch.where(support, torch.where(support, weights, 1).pow(2 - alpha), 0)
 
 
-def _parts(weights: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """`q / Σq`, and g, on the support; 0 elsewhere."""
+def _share(weights: Tensor, alpha: Tensor) -> Tensor:
+    """q / Σq on the support, 0 elsewhere; in units of the largest q, which is beyond every dtype for large alpha."""
     support = weights > 0
-    q = _metric(weights, alpha)
+    log_q = (2 - alpha) * torch.where(support, weights, 1).log()
+    unit = torch.where(support, log_q, -torch.inf).amax(-1, keepdim=True).detach()
+    q = torch.where(support, torch.where(support, log_q - unit, 0).exp(), 0)
     total = q.sum(-1, keepdim=True)
+    return q / torch.where(total > 0, total, 1)
+
+
+def _parts(weights: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """`q / Σq`, and p g up to a multiple of q, on the support; 0 elsewhere.
+
+    A multiple of q has no part in the derivative. For α > 2, `p (1 − ε log p) / ε²` without the term −q / ε² is finite.
+    """
+    support = weights > 0
     gain = alpha - 1
+    flat = gain.clamp(max=1.0)
     log_p = torch.where(support, weights, 1).log()
-    x = torch.expm1(gain * log_p)
-    u = torch.where(gain > 0, x / gain, log_p)
-    return q / torch.where(total > 0, total, 1), torch.where(support, u.square() * _phi(x), 0)
+    x = torch.expm1(flat * log_p)
+    u = torch.where(flat > 0, x / flat, log_p)
+    grown = torch.where(alpha > 2, (1 - gain * log_p) / gain.clamp(min=1.0).square(), u.square() * _phi(x))
+    return _share(weights, alpha), torch.where(support, weights * grown, 0)
 
 
 def _phi(x: Tensor) -> Tensor:

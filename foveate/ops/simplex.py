@@ -80,8 +80,7 @@ def entmax(scores: Tensor, alpha: float | Tensor = 1.5, dim: int = -1, mask: Ten
 
     Returns:
         weights, as in `softmax`. At the edge of the support the gradient is that of the zero side. For alpha > 2 the
-        gradient grows like p^{2−α}; where it exceeds the range of float32 (float64 for float64 scores), it is the
-        largest finite number.
+        gradient grows like p^{2−α}; where it exceeds the range of the scores' dtype, it is the largest finite number.
 
     Reference: Farinhas 2021, §2.2 (their α is ours).
 
@@ -109,6 +108,8 @@ def _normalise(where: str, scores: Tensor, alpha: float, dim: int, mask: Tensor 
         check_mask(where, mask, scores.shape)
         scores = torch.where(mask, scores, -math.inf)
     wide = at_least_float32(scores)
+    if alpha > 2:
+        limit_gradient(wide, scores.dtype)
     if alpha == 1.0 and _is_plain(wide, dim):
         return torch.softmax(wide, dim).to(scores.dtype)
     if kernels.is_direct(wide) and dim == scores.ndim - 1:
@@ -369,7 +370,15 @@ def _metric(weights: Tensor, alpha: float) -> Tensor:
     return (weights + (1 - support)).clamp(min=torch.finfo(weights.dtype).tiny).pow(2 - alpha) * support
 
 
-def _steep_product(weights: Tensor, direction: Tensor, alpha: float) -> Tensor:
+def limit_gradient(wide: Tensor, dtype: torch.dtype) -> Tensor:
+    """Keep the gradient of what was converted from a narrower dtype finite when it is converted back."""
+    if wide.dtype != dtype and wide.requires_grad:
+        limit = torch.finfo(dtype).max
+        wide.register_hook(lambda gradient: gradient.clamp(-limit, limit))
+    return wide
+
+
+def _steep_product(weights: Tensor, direction: Tensor, alpha: float | Tensor) -> Tensor:
     """J v for α > 2, where q = p^{2−α} ≥ 1 spans hundreds of orders of magnitude; float64, saturated at the dtype.
 
     With δ = v − v_k relative to the largest q_k, `(J v)_i = q_i δ_i − (q_i / Σq) Σ_j q_j δ_j` has only terms of the

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,10 @@ from foveate import MECHANISMS, Entmax, MultiheadAttention, entmax, mechanism, s
 from foveate.attention import Learnable
 from foveate.errors import ShapeError, UnknownName
 from tests.cases import draw
+
+
+def options_of(name: str) -> set[str]:
+    return {key.split(".")[-2] for key in mechanism(name, learnable=True).state_dict()}
 
 
 @pytest.mark.parametrize("name", list(MECHANISMS))
@@ -59,9 +65,53 @@ def test_learnable_options_train_and_stay_inside(name, heads):
         with torch.no_grad():
             attend.get_parameter(f"{option}.raw").fill_(step)
         value = getattr(attend, option)()
-        assert ((value > 1) & (value <= 2)).all() if option == "alpha" else (value >= 0).all()
-        if step < 0 or option == "alpha":
-            assert torch.isfinite(attend(scores, values, grid=(3, 4)).context).all()
+        assert ((value > 1) & (value <= 2)).all() if option == "alpha" else ((value >= 9e-7) & (value < 1.1e6)).all()
+        assert torch.isfinite(attend(scores, values, grid=(3, 4)).context).all()
+
+
+LEARNED = [(n, o) for n in MECHANISMS for o in ("temperature", "smoothness", "alpha") if o in options_of(n)]
+
+
+@pytest.mark.parametrize("raw", [-1000.0, -100.0, -12.0, 12.0, 100.0, 1000.0])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(("name", "option"), LEARNED)
+def test_every_raw_number_has_finite_weights_and_gradients(name, option, dtype, raw):
+    attend = mechanism(name, learnable=[option]).eval()
+    (parameter,) = attend.parameters()
+    with torch.no_grad():
+        parameter.fill_(raw)
+    scores, values = draw(2, 3, 12).to(dtype).requires_grad_(), draw(2, 12, 5, seed=1).to(dtype)
+    seen = attend(scores, values, grid=(3, 4))
+    assert seen.weights.dtype == seen.context.dtype == dtype
+    torch.testing.assert_close(seen.weights.float().sum(-1), torch.ones(2, 3), rtol=0, atol=2e-2)
+    (seen.context.square().sum() + seen.weights.square().sum()).backward()
+    assert torch.isfinite(seen.context).all()
+    assert torch.isfinite(parameter.grad)
+    assert torch.isfinite(scores.grad).all()
+
+
+def test_unbounded_options_are_exponentials_between_the_bends():
+    for initial in (2e-6, 1e-4, 0.01, 1.0, 30.0, 5e5):
+        assert Learnable(initial, 0.0)().item() == pytest.approx(initial, rel=1e-4)
+    for raw in (-11.0, -3.0, 0.0, 5.0, 11.0):  # as saved before there were bounds
+        part = Learnable(1.0, 0.0)
+        with torch.no_grad():
+            part.raw.fill_(raw)
+        assert part().item() == pytest.approx(math.exp(raw), rel=1e-5)
+    part = Learnable(1.0, 0.0).double()
+    for raw in (-13.0, -11.6, -4.0, 11.6, 12.5, 14.0):
+        x = torch.tensor(raw, dtype=torch.float64, requires_grad=True)
+        assert gradcheck(lambda x: torch.func.functional_call(part, {"raw": x}, ()), x, rtol=1e-4)
+        assert gradgradcheck(lambda x: torch.func.functional_call(part, {"raw": x}, ()), x, rtol=1e-3)
+    with pytest.raises(ValueError, match=r"expected 0\.0 \+ 1e-6 < initial < 0\.0 \+ 1e6, got 1e-07"):
+        Learnable(1e-7, 0.0)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, torch.nan])
+def test_a_temperature_out_of_bounds_is_blamed_itself(value):
+    temperature = torch.tensor([1.0, value, 1.0]).reshape(3, 1)
+    with pytest.raises(ValueError, match=f"sparsemax: expected temperature > 0, got {value:g}; 1 leaves the scores"):
+        mechanism("sparsemax", temperature=temperature)(draw(2, 3, 4), draw(2, 4, 1))
 
 
 def test_one_option_alone_and_unknown_ones():

@@ -45,8 +45,8 @@ def test_masks_infinities_and_nothing_to_attend_to():
 
 
 def reference(scores: list[float], alpha: float) -> tuple[list, list]:
-    """Weights and their derivative in alpha with fifty digits: bisection, then the implicit function theorem."""
-    with mpmath.workdps(50):
+    """Weights and their derivative in alpha, by bisection with digits for weights to the power of alpha."""
+    with mpmath.workdps(120):
         z, a = [mpmath.mpf(x) for x in scores], mpmath.mpf(alpha)
 
         def weights(c, a):
@@ -54,7 +54,7 @@ def reference(scores: list[float], alpha: float) -> tuple[list, list]:
 
         def threshold(a):
             low, high = max(z), max(z) + mpmath.log(len(z)) + 1
-            for _ in range(200):
+            for _ in range(450):
                 mid = (low + high) / 2
                 low, high = (mid, high) if sum(weights(mid, a)) > 1 else (low, mid)
             return low
@@ -64,9 +64,11 @@ def reference(scores: list[float], alpha: float) -> tuple[list, list]:
         return weights(threshold(a), a), [(u - d) / (2 * h) for u, d in zip(up, down, strict=True)]
 
 
-@pytest.mark.parametrize("alpha", [1.001, 1.2, 1.5, 1.75, 2.0])
-def test_fifty_digits(alpha):
-    scores = [1.3, 0.9, 0.2, -0.7, -4.0]
+@pytest.mark.parametrize(
+    ("alpha", "scale"), [(1.001, 1), (1.2, 1), (1.5, 1), (1.75, 1), (2.0, 1), (3.0, 0.5), (10.0, 0.08), (40.0, 0.01)]
+)
+def test_fifty_digits(alpha, scale):
+    scores = [scale * z for z in (1.3, 0.9, 0.2, -0.7, -4.0)]
     weights, slopes = reference(scores, alpha)
     a = torch.tensor(alpha, dtype=torch.float64, requires_grad=True)
     z = torch.tensor(scores, dtype=torch.float64)
@@ -75,6 +77,41 @@ def test_fifty_digits(alpha):
         (slope,) = torch.autograd.grad(out[i], a)
         assert abs(float(out[i].detach()) - float(weights[i])) < 1e-14
         assert abs(float(slope) - float(slopes[i])) < 1e-10
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("alpha", [2.5, 10.0, 20.0, 50.0, 64.0])
+@pytest.mark.parametrize("scale", [0.01, 0.1, 1.0])
+def test_gradients_of_large_alphas_are_finite_in_every_dtype(dtype, alpha, scale):
+    scores, slopes = ((scale * draw(64, 12)).to(dtype), draw(64, 12, seed=1).to(dtype))
+    number, row = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+    (entmax(number, alpha) * slopes).sum().backward()
+    tensor = torch.full((64, 1), alpha, dtype=torch.promote_types(dtype, torch.float32), requires_grad=True)
+    (entmax(row, tensor) * slopes).sum().backward()
+    assert torch.isfinite(number.grad).all()
+    assert number.grad.dtype == dtype
+    torch.testing.assert_close(row.grad, number.grad, rtol=2e-2 if dtype.itemsize < 4 else 1e-3, atol=1e-5)
+    assert torch.isfinite(tensor.grad).all()
+
+
+def test_large_alphas_in_half_precision_under_the_compiler_and_per_sample():
+    """Two alphas: the second makes the number symbolic."""
+    scores, slopes = (0.003 * draw(64, 12)).half(), draw(12, seed=1).half()
+    scores[:, :6] = 0.125  # six equal weights: q is 6^18
+
+    def loss(scores, alpha):
+        return (entmax(scores, alpha) * slopes).sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for alpha in (20.0, 30.0):
+        eager, leaf = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+        loss(eager, alpha).backward()
+        compiled(leaf, alpha).backward()
+        assert torch.isfinite(eager.grad).all()
+        assert eager.grad.abs().max() == torch.finfo(torch.float16).max
+        torch.testing.assert_close(leaf.grad, eager.grad)
+        each = torch.func.vmap(torch.func.grad(loss), in_dims=(0, None))(scores, alpha)
+        torch.testing.assert_close(each, eager.grad)
 
 
 def check_derivatives(function, *leaves):
@@ -86,6 +123,7 @@ def check_derivatives(function, *leaves):
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # forward mode of torch itself
 def test_derivatives_in_alpha():
     scores = draw(2, 3, 5)
+    check_derivatives(entmax, scores * 0.1, torch.tensor([[1.5], [4.0], [9.0]], dtype=torch.float64))
     for shape in ((), (3, 1), (2, 3, 1)):
         check_derivatives(entmax, scores, alphas(7)[1:].repeat(2)[: torch.Size(shape).numel()].reshape(shape))
 
