@@ -9,6 +9,7 @@ from types import ModuleType
 from foveate.watch.calls import weigh
 from foveate.watch.cases import Case
 from foveate.watch.describe import describe
+from foveate.watch.interventions import intervene
 from foveate.watch.layouts import Layout
 from foveate.watch.loading import load_pretrained
 from foveate.watch.looking import NEUTRAL, Look, look
@@ -36,6 +37,7 @@ __all__ = [
     "evaluate_attention",
     "find_layout",
     "hub_source",
+    "intervene",
     "load_pretrained",
     "look",
     "watch",

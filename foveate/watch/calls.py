@@ -66,6 +66,23 @@ def sdpa_weights(
     >>> sdpa_weights(torch.zeros(1, 3, 2), torch.zeros(1, 3, 2), is_causal=True, rows=torch.tensor([1])).tolist()
     [[[0.5, 0.5, 0.0]]]
     """
+    scores = sdpa_scores(query, key, attn_mask, is_causal, scale, enable_gqa, rows=rows)
+    weights = torch.softmax(scores, -1)
+    # A row without any key is NaN, 0 / 0; only a mask can make one.
+    return weights if attn_mask is None else weights.masked_fill(scores.amax(-1, keepdim=True) == -torch.inf, 0)
+
+
+def sdpa_scores(
+    query: Tensor,
+    key: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    rows: Rows = None,
+) -> Tensor:
+    """The scores of `sdpa_weights` with their mask, to which a softmax is applied."""
     Q, N = query.shape[-2], key.shape[-2]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     if rows is not None and Q == len(rows) == 1:
@@ -79,9 +96,7 @@ def sdpa_weights(
     if attn_mask is not None:
         mask = attn_mask if rows is None or attn_mask.shape[-2] == 1 else attn_mask.index_select(-2, rows)
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    weights = torch.softmax(scores, -1)
-    # A row without any key is NaN, 0 / 0; only a mask can make one.
-    return weights if attn_mask is None else weights.masked_fill(scores.amax(-1, keepdim=True) == -torch.inf, 0)
+    return scores
 
 
 def _product(query: Tensor, key: Tensor) -> Tensor:

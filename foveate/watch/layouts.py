@@ -64,6 +64,13 @@ class Layout:
         down = _overlap(boxes[:, 1], boxes[:, 3], self.grid[0])
         return torch.einsum("...n,nh,nw->...hw", weights[..., placed.to(weights.device)], down, across)
 
+    def at_tokens(self, cells: Tensor) -> Tensor:
+        """The mean of values of the cells (H, W) over the box of each token, (N,); 0 for a token without a place."""
+        boxes = self.boxes.nan_to_num().to(cells)
+        across = _overlap(boxes[:, 0], boxes[:, 2], self.grid[1])
+        down = _overlap(boxes[:, 1], boxes[:, 3], self.grid[0])
+        return torch.einsum("hw,nh,nw->n", cells, down, across).nan_to_num()
+
     def attended(self, weights: Tensor) -> Attended:
         """The weights (B, ..., N) of the image tokens as attention over the image; they sum to one."""
         cells = normalise(self.spread(weights.float()).flatten(-2))

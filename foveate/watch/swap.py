@@ -10,16 +10,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
-from foveate.attention.arguments import beside_scores, joint_mask
+from foveate.attention.arguments import beside_scores
 from foveate.attention.discrete import DiscreteAttention, transform_options
 from foveate.attention.dot_product import scaled_dot_product_attention
 from foveate.errors import UnknownName
 from foveate.ops import TRANSFORMS, fusedmax
 from foveate.registry import lookup
-from foveate.watch.calls import project, softmax_scores, weigh
+from foveate.watch.calls import weigh
+from foveate.watch.inside import around_attention
 from foveate.watch.modules import INNER, Around, add_around, attention_modules
 
 
@@ -82,24 +81,6 @@ def attend(change: Change, *args: Any, **options: Any) -> Tensor:
     return context
 
 
-class _Swap(TorchFunctionMode):
-    """Replaces the softmax of every attention call."""
-
-    def __init__(self, change: Change) -> None:
-        super().__init__()
-        self.change = change
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the call with the other transform, and every other call as it is."""
-        kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention:
-            return attend(self.change, *args, **kwargs)
-        scores = softmax_scores(func, args, kwargs)
-        if scores is None:
-            return func(*args, **kwargs)
-        return self.change.weights(scores, masked_scores(scores)).to(kwargs.get("dtype") or scores.dtype)
-
-
 @dataclass
 class Changed:
     """Modules whose attention was changed; `restore()` undoes it, and so does leaving a `with` block.
@@ -132,34 +113,15 @@ def swap(model: nn.Module, change: Change, chosen: Callable[[str], bool]) -> Cha
     changed.undo.append(stop)
     for name in changed.names:
         module = model.get_submodule(name)
-        around = (
-            _around_multihead(module, now(name)) if isinstance(module, nn.MultiheadAttention) else _around(now(name))
-        )
-        changed.undo.append(add_around(module, around, INNER))
+        changed.undo.append(add_around(module, _around(module, now(name)), INNER))
     return changed
 
 
-def _around(now: Callable[[], Change]) -> Around:
-    def run(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with _Swap(now()):
-            return forward(*args, **kwargs)
+def _around(module: nn.Module, now: Callable[[], Change]) -> Around:
+    def weights(scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+        return now().weights(scores, masked_scores(scores))
 
-    return run
-
-
-def _around_multihead(module: nn.MultiheadAttention, now: Callable[[], Change]) -> Around:
-    """`torch.nn.MultiheadAttention` with another transform; its fused path has no call to replace."""
-    names = inspect.signature(module.forward)
-
-    def run(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
-        call = names.bind(*args, **kwargs).arguments
-        query, key, value = project(module, call["query"], call["key"], call["value"])
-        mask = joint_mask(call.get("attn_mask"), call.get("key_padding_mask"), module.num_heads)
-        context = attend(now(), query, key, value, mask, module.dropout if module.training else 0.0)
-        context = module.out_proj(context.transpose(1, 2).flatten(2))
-        return (context if module.batch_first else context.transpose(0, 1)), None
-
-    return run
+    return around_attention(module, lambda call: attend(now(), **call), weights, softmax_only=True)
 
 
 def _on_images(model: nn.Module, change: Change) -> tuple[Callable[[str], Callable[[], Change]], Callable[[], None]]:

@@ -28,6 +28,7 @@ from foveate.watch.calls import (
     weigh,
     with_heads,
 )
+from foveate.watch.inside import SDPA_ARGUMENTS
 from foveate.watch.modules import (
     FUSED,
     OUTER,
@@ -42,7 +43,6 @@ from foveate.watch.modules import (
 from foveate.watch.record import Heads, Record, Records
 from foveate.watch.request import ColumnTaker, Keep, Layers, Queries, Request, check_heads, locator, module_filter
 
-SDPA_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 SEEN = frozenset({weigh, F.scaled_dot_product_attention, *SOFTMAX})
 # The watches that a thread runs in, which the copies of its context inherit.
 _watches: ContextVar[frozenset[int]] = ContextVar("_watches", default=frozenset())
@@ -352,7 +352,7 @@ def _around(module: nn.Module, name: str, watcher: _Watcher, is_top: bool) -> Ar
             return forward(*args, **kwargs)
         if is_top:
             watcher.passes += 1
-            watcher.inputs = _named(names, args, kwargs, watcher.inputs)
+            watcher.inputs = named_arguments(names, args, kwargs, watcher.inputs)
         running = _Running(name, module)
         scope.stack.append(running)
         try:
@@ -442,7 +442,7 @@ def _note_attended(watcher: _Watcher, name: str, attended: Attended) -> None:
     watcher.note(name, weights, rows, Q, "foveate")
 
 
-def _named(names: inspect.Signature, args: Any, kwargs: Any, before: Mapping[str, Any]) -> dict[str, Any]:
+def named_arguments(names: inspect.Signature, args: Any, kwargs: Any, before: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a forward pass by name; those of an earlier one where a step of generation leaves them out."""
     try:
         bound = names.bind(*args, **kwargs).arguments
