@@ -90,7 +90,7 @@ def load_for(where: str, run: str, call: str, command: str, *, device: str | Non
 
 def load_embedder(where: str, run: str, device: str | None = None) -> tuple[Any, str, str]:
     """Load a run that embeds images and texts, with the name to find it again and a digest of its weights."""
-    predictor = load_for(where, run, "embed_image", "foveate train matching-mdan-scenes", device=device)
+    predictor = load_for(where, run, "encode_image", "foveate train matching-mdan-scenes", device=device)
     directory, sha = run_directory(run), hashlib.sha256()
     with (directory / WEIGHTS).open("rb") as file:
         while piece := file.read(1 << 20):

@@ -138,7 +138,7 @@ def describe(catalogue: RunCatalogue, run: str, pixels: np.ndarray) -> str:
     """The captions of Scenes that fit an image best, as HTML."""
     texts = list(dict.fromkeys(caption.text for caption in gallery().captions))
     predictor: Any = catalogue.predictor(run)
-    embedded = catalogue.cached(("captions", run), lambda: predictor.embed_text(texts))
+    embedded = catalogue.cached(("captions", run), lambda: predictor.encode_text(texts))
     scores = predictor.match([pixels], embedded)[0]
     best = scores.topk(min(TOP, len(texts)))
     rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -193,7 +193,7 @@ def _find_gallery(
         parts = []
         for start in range(0, len(images), BATCH):
             progress(start / len(images), "embedding images")
-            parts.append(predictor.embed_image([_pixels(one) for one in images[start : start + BATCH]]))
+            parts.append(predictor.encode_image([_pixels(one) for one in images[start : start + BATCH]]))
         return join_fragments(parts)
 
     scores = predictor.match(catalogue.cached((key, run), embed), [text])[:, 0]

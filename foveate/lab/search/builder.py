@@ -169,7 +169,7 @@ def _embed_all(
 ) -> Iterator[tuple[list[str], Tensor, Sizes]]:
     """Names, vectors and sizes, in portions large enough to be worth a write."""
     portion: list[tuple[Items, Tensor]] = []
-    embed = embedder.embed_image if kind == "images" else embedder.embed_text
+    embed = embedder.encode_image if kind == "images" else embedder.encode_text
     with ProgressBar("index", len(items), unit=kind.removesuffix("s"), show=progress) as bar:
         for batch in split_items(items, batch_size):
             portion += embed_items(embed, read_items(batch, kind, skipped), skipped)

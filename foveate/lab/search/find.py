@@ -84,11 +84,11 @@ Embeddings: TypeAlias = Tensor | Fragments
 class Embedder(Protocol):
     """A run with a joint embedding space, for instance of m-DAN."""
 
-    def embed_image(self, images: Sequence[Any]) -> Embeddings:
+    def encode_image(self, images: Sequence[Any]) -> Embeddings:
         """Vectors (B, D) of images (paths or uint8 arrays (H, W, 3)), or one fragment per image."""
         ...
 
-    def embed_text(self, texts: Sequence[str]) -> Embeddings:
+    def encode_text(self, texts: Sequence[str]) -> Embeddings:
         """Vectors (B, D) of texts, or one fragment per text."""
         ...
 
@@ -182,7 +182,7 @@ def search_by_text(
         first: number of candidates to re-rank; those after them stay in the order of similarity.
     """
     pair = (lambda names: ([image_of(name) for name in names], [text])) if index.description.kind == "images" else None
-    return _find(index, as_vectors(embedder.embed_text([text])), top, reranker, first, pair)
+    return _find(index, as_vectors(embedder.encode_text([text])), top, reranker, first, pair)
 
 
 def image_of(name: str) -> Any:
@@ -211,7 +211,7 @@ def search_by_image(
         reranker: scores the first candidates again. Raises DataError for an index of images.
     """
     pair = (lambda names: ([image], names)) if index.description.kind == "texts" else None
-    return _find(index, as_vectors(embedder.embed_image([image])), top, reranker, first, pair)
+    return _find(index, as_vectors(embedder.encode_image([image])), top, reranker, first, pair)
 
 
 Pairing = Callable[[list[str]], tuple[list[Any], list[str]]]

@@ -95,7 +95,7 @@ class IndexWriter:
         self, load: LoadEmbedder, location: str, kind: Kind, dtype: Literal["float16", "float32"], batch_size: int
     ) -> None:
         embedder, self.run, self.weights = load()
-        self.embed: Callable[[list[Any]], Any] = embedder.embed_image if kind == "images" else embedder.embed_text
+        self.embed: Callable[[list[Any]], Any] = embedder.encode_image if kind == "images" else embedder.encode_text
         self.location, self.kind, self.dtype, self.batch_size = location, kind, dtype, batch_size
         self.index: VectorIndex | None = None
 

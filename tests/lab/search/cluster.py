@@ -35,9 +35,9 @@ class SlowEncoder(ImageEncoder):
 class SlowColours(Colours):
     """Embeds by colour."""
 
-    def embed_image(self, images: Sequence[Any]) -> Tensor:
+    def encode_image(self, images: Sequence[Any]) -> Tensor:
         time.sleep(PAUSE)
-        return super().embed_image(images)
+        return super().encode_image(images)
 
 
 def load() -> tuple[SlowColours, str, str]:

@@ -42,11 +42,11 @@ class Colours:
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    def embed_image(self, images: Sequence[Any]) -> Tensor:
+    def encode_image(self, images: Sequence[Any]) -> Tensor:
         self.batches.append(len(images))
         return torch.stack([colour_of(image) for image in images])
 
-    def embed_text(self, texts: Sequence[str]) -> Tensor:
+    def encode_text(self, texts: Sequence[str]) -> Tensor:
         named = [[COLOURS[word] for word in text.split() if word in COLOURS] or [(0, 0, 0)] for text in texts]
         return torch.stack([torch.tensor(rows).float().mean(0) / 255 for rows in named])
 
@@ -60,7 +60,7 @@ class Contrary:
     def match(self, images: Sequence[Any], texts: Sequence[str]) -> Tensor:
         self.asked.append((len(images), len(texts)))
         space = Colours()
-        return -space.embed_image(images) @ space.embed_text(texts).T
+        return -space.encode_image(images) @ space.encode_text(texts).T
 
 
 class Looks(NamedTuple):

@@ -19,7 +19,7 @@ def test_a_directory_becomes_an_index_and_grows_with_it(tmp_path: Path) -> None:
     description = built.index.description
     assert (description.kind, description.run, description.weights) == ("images", "dan", "abc")
     assert (description.dim, description.dtype) == (3, "float16")
-    expected = run.embed_image(paths).half()
+    expected = run.encode_image(paths).half()
     assert torch.equal(torch.cat([block for _, block in Index(tmp_path / "i").blocks(100)]), expected)
     run.batches.clear()
     more = paint(tmp_path / "photos" / "new", shades=1)
@@ -33,10 +33,10 @@ def test_what_is_embedded_is_saved_now_and_then(tmp_path: Path, monkeypatch: pyt
     paths = paint(tmp_path / "photos", shades=3)
 
     class Stopping(Colours):
-        def embed_image(self, images):
+        def encode_image(self, images):
             if len(self.batches) == 4:
                 raise KeyboardInterrupt
-            return super().embed_image(images)
+            return super().encode_image(images)
 
     with pytest.raises(KeyboardInterrupt):
         build_index(tmp_path / "i", Stopping(), paths, batch_size=2)
@@ -73,11 +73,11 @@ def test_texts(tmp_path: Path) -> None:
 
 def test_texts_without_a_word_are_skipped_and_reported(tmp_path: Path) -> None:
     class Strict(Colours):
-        def embed_text(self, texts):
+        def encode_text(self, texts):
             for text in texts:
                 if not any(letter.isalpha() for letter in text):
                     raise DataError(f"match: expected a sentence, got {text!r}")
-            return super().embed_text(texts)
+            return super().encode_text(texts)
 
     built = build_index(tmp_path / "i", Strict(), ["red", "---", "blue", "!"], kind="texts")
     assert built.skipped == {text: f"match: expected a sentence, got {text!r}" for text in ("---", "!")}

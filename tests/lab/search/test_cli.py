@@ -199,7 +199,7 @@ def test_a_text_longer_than_any_path(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["index", "runs/other", "photos", "x"], 1, "index: expected a run with the call 'embed_image', got"),
+        (["index", "runs/other", "photos", "x"], 1, "index: expected a run with the call 'encode_image', got"),
         (["index", "runs/dan", "nowhere", "x"], 1, "index: expected the directory nowhere, got nothing there"),
         (["index", "runs/dan", "no.txt", "x"], 1, "index: expected a text file in UTF-8, got no.txt"),
         (["index", "runs/dan", "photos", "photos"], 1, "index: expected a new or empty directory, got photos"),
@@ -214,7 +214,7 @@ def test_a_text_longer_than_any_path(capsys: pytest.CaptureFixture[str]) -> None
         (
             ["search", "found", "blue", "--run", "runs/other"],
             1,
-            "search: expected a run with the call 'embed_image', got",
+            "search: expected a run with the call 'encode_image', got",
         ),
         (["search", "found", "blue", "--top", "0"], 2, "search: expected --top as a whole number >= 1, got '0'"),
         (

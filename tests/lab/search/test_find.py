@@ -111,8 +111,8 @@ def test_one_fragment_is_a_vector_and_several_are_not(images: Index) -> None:
     class Pieces(Colours):
         pieces = 1
 
-        def embed_text(self, texts):
-            return Fragments(super().embed_text(texts)[:, None].expand(-1, self.pieces, -1))
+        def encode_text(self, texts):
+            return Fragments(super().encode_text(texts)[:, None].expand(-1, self.pieces, -1))
 
     assert search_by_text(images, "blue", Pieces()) == search_by_text(images, "blue", Colours())
     many = Pieces()

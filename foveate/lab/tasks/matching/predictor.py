@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from foveate.checks import check_counts
 from foveate.errors import DataError
 from foveate.lab.models import Fragments, MatchingModel, Scorer
-from foveate.lab.models.fragments import join_fragments
+from foveate.lab.models.fragments import InnerProduct, join_fragments
 from foveate.lab.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
 from foveate.lab.tasks.images import ImageLike, encoder_input
 from foveate.lab.tasks.inputs import ImagePredictor, WordAttention
@@ -34,13 +35,13 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
         """Scores (I, C) of every image with every sentence; a higher score is a better match.
 
         Args:
-            images: one image or several, or the output of `embed_image`.
-            texts: one sentence or several, or the output of `embed_text`.
+            images: one image or several, or the output of `encode_image`.
+            texts: one sentence or several, or the output of `encode_text`.
 
         Raises DataError for a sentence without words and for an image that cannot be read.
         """
-        locations = images if isinstance(images, Fragments) else self.embed_image(images)
-        words = texts if isinstance(texts, Fragments) else self.embed_text(texts)
+        locations = images if isinstance(images, Fragments) else self.encode_image(images)
+        words = texts if isinstance(texts, Fragments) else self.encode_text(texts)
         with torch.no_grad():
             scores: Tensor = self.model.scorer(locations, words)
         return scores
@@ -69,13 +70,53 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
         )
         return RunGraph(TensorModule(self.model, run), inputs, ("images", "tokens"), ("scores",), usage)
 
-    def embed_image(self, images: ImageLike | Sequence[ImageLike], *, batch_size: int = 32) -> Fragments:
-        """Images in the common space: values (I, N, D); N is 1 if an image is one vector."""
+    @property
+    def has_one_vector(self) -> bool:
+        """True for a run in which an image is one vector, and a sentence is one (m-DAN, the dual encoder)."""
+        return isinstance(self.model.scorer, InnerProduct)
+
+    def embed_image(self, images: ImageLike | Sequence[ImageLike], *, batch_size: int = 32) -> Tensor | Fragments:
+        """Images as unit vectors (I, D), whose inner products with those of `embed_text` are `similarity`.
+
+        A run with several vectors per image (SCAN, BFAN) returns the `Fragments` of `encode_image`, for `match`.
+        """
+        return self._unit(self.encode_image(images, batch_size=batch_size))
+
+    def embed_text(self, texts: str | Sequence[str], *, batch_size: int = 256) -> Tensor | Fragments:
+        """Sentences as unit vectors (C, D); see `embed_image`."""
+        return self._unit(self.encode_text(texts, batch_size=batch_size))
+
+    def similarity(
+        self, images: ImageLike | Sequence[ImageLike] | Tensor, texts: str | Sequence[str] | Tensor
+    ) -> Tensor:
+        """Cosine similarities (I, C) of every image with every sentence, between -1 and 1.
+
+        Args:
+            images: one image or several, or the output (I, D) of `embed_image`.
+            texts: one sentence or several, or the output (C, D) of `embed_text`.
+
+        Raises DataError for a run with several vectors per image; `match` scores with any run.
+        """
+        if not self.has_one_vector:
+            raise DataError(
+                f"similarity: expected a run with one vector per image, got {type(self.model.scorer).__name__}, which "
+                "compares the locations of an image with the words of a sentence; use match"
+            )
+        known = isinstance(images, Tensor) and images.ndim == 2
+        seen = images if known else self.embed_image(cast(ImageLike, images))
+        read = texts if isinstance(texts, Tensor) else self.embed_text(texts)
+        return cast(Tensor, seen) @ cast(Tensor, read).mT
+
+    def _unit(self, encoded: Fragments) -> Tensor | Fragments:
+        return functional.normalize(encoded.values[:, 0], dim=-1) if self.has_one_vector else encoded
+
+    def encode_image(self, images: ImageLike | Sequence[ImageLike], *, batch_size: int = 32) -> Fragments:
+        """Images as the model compares them: values (I, N, D), of any length; N is 1 if an image is one vector."""
         several: list[ImageLike] = [*images] if isinstance(images, list | tuple) else [cast(ImageLike, images)]
         return self._batched(several, self._embed_images, batch_size)
 
-    def embed_text(self, texts: str | Sequence[str], *, batch_size: int = 256) -> Fragments:
-        """Sentences in the common space: values (C, T, D); T is 1 if a sentence is one vector."""
+    def encode_text(self, texts: str | Sequence[str], *, batch_size: int = 256) -> Fragments:
+        """Sentences as the model compares them: values (C, T, D), of any length; T is 1 if a sentence is one vector."""
         several = [texts] if isinstance(texts, str) else list(texts)
         for text in several:
             if not self.task.settings.tokenize(text):
@@ -90,7 +131,7 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
                 "look: expected a model with cross attention (SCAN, BFAN), got one vector per image; use match"
             )
         with torch.no_grad():
-            attended = scorer.look(self.embed_image([image]), self.embed_text([text]))
+            attended = scorer.look(self.encode_image([image]), self.encode_text([text]))
         words = settings.tokenize(text)[: settings.max_words]
         start = int(settings.model.uses_bos_eos)
         inner = slice(start, start + len(words))
