@@ -6,13 +6,9 @@ import atexit
 import ctypes
 import os
 import shutil
-import signal
 import socket
-import sys
 import tempfile
-import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +18,7 @@ from foveate.apps.studio.gate import ALL_INTERFACES, LOOPBACK, guard, known_host
 from foveate.apps.studio.limits import MAX_FILE
 from foveate.errors import DataError
 from foveate.registry import load_target, optional
+from foveate.signals import handle_signals
 
 TITLE = "foveate studio"
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "DejaVu Sans", "sans-serif")
@@ -82,6 +79,16 @@ def mount_page(page: Any, hues: Mapping[str, str], **options: Any) -> Any:
     gr = load_gradio()
     from fastapi import FastAPI
 
+    read = page.preprocess_data
+
+    async def preprocess_data(*args: Any, **kwargs: Any) -> Any:
+        # The page sends no such thing, and a terminal need not hold a traceback for what any client may send.
+        try:
+            return await read(*args, **kwargs)
+        except Exception as error:
+            raise gr.Error(f"these values cannot be read: {error}", print_exception=False) from None
+
+    page.preprocess_data = preprocess_data
     return gr.mount_gradio_app(
         FastAPI(openapi_url=None),
         page,
@@ -144,11 +151,9 @@ def serve_app(
         server = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", server_header=False, ws="none", timeout_graceful_shutdown=2)
         )
-        if threading.current_thread() is threading.main_thread():
-            # After its own shutdown the server raises the signal again; by default that would skip the clean-up.
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         print(f"{title}: {_address(host, listener)}  (stop with Ctrl-C)", flush=True)
-        with suppress(KeyboardInterrupt):
+        # After its own shutdown the server raises the signal again; by default that would skip the clean-up.
+        with handle_signals(at_once=True):
             server.run(sockets=[listener])
 
 

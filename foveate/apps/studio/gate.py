@@ -92,6 +92,10 @@ def known_hosts(host: str, names: Collection[str] = ()) -> frozenset[str]:
 class OwnOrigin:
     """ASGI middleware that answers 403 unless host and origin of a request are those of the page.
 
+    The port of a host is not checked, because tunnels and containers change it, and a dot at its end is the same name.
+    An origin must be the host with its port, so that other servers of this machine cannot use the page; http or https,
+    because a proxy may speak TLS.
+
     Args:
         app: the application behind.
         hosts: known host names, see `known_hosts`; the address of the connection itself is always known.

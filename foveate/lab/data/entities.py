@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -73,11 +74,13 @@ class Linked(NamedTuple):
     """A dataset whose captions have phrases, and how many annotated phrases were linked.
 
     `counts` has "linked" and the reasons for the others: those of `EntityBoxes.reason`, "no words" for a phrase without
-    a token of the caption, "no caption" for phrases of sentences that the dataset does not have.
+    a token of the caption, "no caption" for phrases of sentences that the dataset does not have. `missing` are the
+    images without annotation, whose captions have no phrases.
     """
 
     dataset: Dataset
     counts: Counter[str]
+    missing: tuple[Id, ...] = ()
 
 
 def read_sentences(path: Path) -> tuple[EntitySentence, ...]:
@@ -160,15 +163,19 @@ def link_phrases(dataset: Dataset, directory: Path) -> Linked:
         directory: with `Sentences` and `Annotations`.
 
     Returns:
-        The dataset with phrases, and the number of phrases linked, or not linked by reason.
+        The dataset with phrases, the number of phrases linked, or not linked by reason, and the images without files.
     """
     directory = need_directory("link_phrases", directory, SOURCE)
     counts: Counter[str] = Counter()
     captions: dict[Id, Caption] = {}
+    missing: list[Id] = []
     for image in dataset.images:
         stem = file_name("link_phrases", directory, re.split(r"[_.]", str(image.id), maxsplit=1)[0])
-        sentences = read_sentences(directory / "Sentences" / f"{stem}.txt")
-        boxes = read_boxes(directory / "Annotations" / f"{stem}.xml")
+        files = directory / "Sentences" / f"{stem}.txt", directory / "Annotations" / f"{stem}.xml"
+        if not all(map(os.path.isfile, files)):
+            missing.append(image.id)
+            continue
+        sentences, boxes = read_sentences(files[0]), read_boxes(files[1])
         own = dataset.captions_of(image.id)
         pairs = pair_sentences([c.text for c in own], [" ".join(s.words) for s in sentences])
         for caption, pair in zip(own, pairs, strict=True):
@@ -177,7 +184,8 @@ def link_phrases(dataset: Dataset, directory: Path) -> Linked:
                 captions[caption.id] = replace(caption, phrases=phrases)
         for j in set(range(len(sentences))) - set(pairs):
             counts["no caption"] += len(sentences[j].phrases)
-    return Linked(replace(dataset, captions=tuple(captions.get(c.id, c) for c in dataset.captions)), counts)
+    linked = replace(dataset, captions=tuple(captions.get(c.id, c) for c in dataset.captions))
+    return Linked(linked, counts, tuple(missing))
 
 
 def _phrases(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,4 +59,13 @@ def read_flickr(
 
     data = karpathy_dataset(where, path, content, split, find=find)
     directory = entities or next((root / f for f in ENTITIES_DIRECTORIES if (root / f / "Sentences").is_dir()), None)
-    return link_phrases(data, directory).dataset if directory else data
+    if directory is None:
+        return data
+    linked = link_phrases(data, directory)
+    if linked.missing:
+        print(
+            f"{where}: phrases of {len(linked.missing)} of {len(data)} images of {split} are missing, for instance of "
+            f"{linked.missing[0]}",
+            file=sys.stderr,
+        )
+    return linked.dataset

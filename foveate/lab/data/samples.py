@@ -40,13 +40,20 @@ class DataDirectory:
         verify: compare feature stores with their checksums.
         allow_outside: read images that lie outside the directory, where its files name any path.
 
-    >>> DataDirectory.of(Path("photos")).verify
+    >>> DataDirectory.of(Path()).verify
     True
     """
 
     path: Path | None = None
     verify: bool = True
     allow_outside: bool = False
+
+    def __post_init__(self) -> None:
+        if self.path is not None and not self.path.expanduser().exists():
+            raise DataError(
+                f"data: expected the directory of the data, got {str(self.path)!r}, where nothing is; check --data, or "
+                "leave it out for embedded data"
+            )
 
     @classmethod
     def of(cls, root: DataRoot) -> DataDirectory:

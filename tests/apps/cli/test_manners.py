@@ -161,6 +161,11 @@ class TestBeforeWorking:
             (["compare", "vqa", "--mechanisms", ""], "compare: expected at least one mechanism, got ''"),
             (["compare", "vqa", "--mechanisms", ","], "compare: expected at least one mechanism, got ','"),
             (["demo", "--mechanisms", ","], "demo: expected at least one mechanism, got ','"),
+            (["evaluate", "scenes-vqa", "--data", "none"], "data: expected the directory of the data, got 'none'"),
+            (["train", "vqa-rdan-scenes", "--data", "none"], "data: expected the directory of the data, got 'none'"),
+            (["compare", "vqa", "--data", "none"], "data: expected the directory of the data, got 'none'"),
+            (["predict", "scenes-vqa", "--out", "a", "--data", "none"], "data: expected the directory of the data"),
+            (["tune", "vqa-mcan-scenes", "lr=1..2", "--data", "none"], "data: expected the directory of the data"),
         ],
     )
     def test_outputs(self, words, said, tmp_path, monkeypatch, capsys) -> None:

@@ -49,6 +49,25 @@ def test_a_wrong_host_or_port_raises_data_error(host, port):
         app._listen(host, port)
 
 
+def test_a_value_that_is_no_choice_leaves_no_traceback_in_the_terminal(tmp_path):
+    gradio = pytest.importorskip("gradio")
+    page = app.make_studio(tmp_path)
+    app.mount_page(page, {})
+    found = [
+        (function, place)
+        for function in page.fns.values()
+        for place, block in enumerate(function.inputs)
+        if isinstance(block, gradio.Dropdown | gradio.Radio | gradio.CheckboxGroup)
+    ]
+    assert found
+    for function, place in found:
+        values = [None] * len(function.inputs)
+        values[place] = "no such choice"
+        with pytest.raises(gradio.Error, match="cannot be read") as error:
+            page.preprocess_data(function, values, None).send(None)  # nothing in it waits
+        assert not error.value.print_exception
+
+
 def test_gradio_gets_a_directory_of_its_own_that_is_removed(monkeypatch):
     monkeypatch.setenv("GRADIO_TEMP_DIR", "")  # so that what load_gradio sets is undone after the test
     monkeypatch.delenv("GRADIO_TEMP_DIR")

@@ -61,6 +61,24 @@ def host(name: bytes = HOST, **others: bytes) -> list[tuple[bytes, bytes]]:
 LOCAL = known_hosts("127.0.0.1")
 
 
+@pytest.mark.parametrize(
+    ("name", "origin", "status"),
+    [
+        (b"localhost:9000", None, 200),  # the near end of a tunnel: ssh -L 9000:localhost:7860
+        (b"localhost.", None, 200),  # the same name, written in full
+        (b"localhost:9000", b"http://localhost:9000", 200),
+        (b"localhost:7860", b"http://localhost:8888", 403),  # another server of this machine
+        (b"localhost:7860", b"http://127.0.0.1:7860", 403),
+        (b"localhost:7860", b"https://localhost:7860", 200),  # behind a proxy that speaks TLS
+        (b"localhost:7860", b"https://localhost", 403),
+    ],
+)
+def test_ports_and_schemes(name, origin, status):
+    """The port of a host is not checked, since tunnels change it; an origin must be the host, with its port."""
+    headers = host(name) if origin is None else host(name, origin=origin)
+    assert call(OwnOrigin(answer, LOCAL), PATH, "POST", headers)[0] == status
+
+
 @pytest.mark.parametrize("name", [b"127.0.0.1:7860", b"localhost:7860", b"LOCALHOST", b"[::1]:7860", b"localhost.:80"])
 def test_the_hosts_of_the_machine_itself_are_known(name):
     assert call(OwnOrigin(answer, LOCAL), headers=host(name))[0] == 200

@@ -58,7 +58,7 @@ def test_name_and_images_are_chosen(tmp_path):
     assert len(read_flickr(tmp_path, "val", need_images=False)) == 1
 
 
-def test_phrases_come_along_when_the_directory_is_there(tmp_path):
+def test_phrases_come_along_when_the_directory_is_there(tmp_path, capsys):
     root = make(tmp_path)
     home = tmp_path / "elsewhere"
     for directory in ("Sentences", "Annotations"):
@@ -75,6 +75,11 @@ def test_phrases_come_along_when_the_directory_is_there(tmp_path):
     assert [data.captions[0].words(p) for p in data.captions[0].phrases] == [("a", "dog")]
     home.rename(root / "entities")
     assert read_flickr(root, "val").captions == data.captions
+    assert capsys.readouterr().err == ""
+    unlinked = read_flickr(root, "train")  # its image has no files, and captions do not need any
+    assert (len(unlinked), unlinked.captions[0].phrases) == (1, ())
+    said = f"read_flickr: phrases of 1 of 1 images of train are missing, for instance of {NAMES[0]}\n"
+    assert capsys.readouterr().err == said
 
 
 def test_errors(tmp_path):
