@@ -60,7 +60,7 @@ def load(
     with file_errors(directory):
         _check_size(task, directory / WEIGHTS)
         model = task.build_model()
-    load_weights(model, directory / WEIGHTS, task.obsolete_weights)
+    load_weights(model, directory / WEIGHTS)
     predictor = task.predictor(model.to(device or "cpu").eval())
     if isinstance(predictor, ImagePredictor) and (directory / FAMILIARITY).is_file():
         path = directory / FAMILIARITY
@@ -162,7 +162,7 @@ def _check_size(task: AnyTask, path: Path) -> None:
         raise DataError(
             f"load: expected sizes in {path.parent / CONFIG} that suit its weights, got {error}; restore the file"
         ) from error
-    check_weights(model, path, task.obsolete_weights)
+    check_weights(model, path)
 
 
 _init_mode: Callable[[TorchFunctionMode], None] = TorchFunctionMode.__init__

@@ -116,7 +116,7 @@ def test_a_failing_hub_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_newer_configuration_is_refused(run: Path) -> None:
     edit(run / "config.json", "format", value=99)
-    with pytest.raises(DataError, match=r"config.json: expected format 2 or older, got 99; it was written by a newer"):
+    with pytest.raises(DataError, match=r"config.json: expected format 2, got 99; it was written by another"):
         hub.load(run)
 
 

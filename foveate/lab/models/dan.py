@@ -31,8 +31,6 @@ class DANSettings(ModelSettings):
         word_mechanism: attention over the words, a row of `MECHANISMS`.
     """
 
-    renamed: ClassVar[dict[str, str]] = {"steps": "reasoning_steps"}
-
     hidden: int = 512
     reasoning_steps: int = 2
     dropout: float = 0.5

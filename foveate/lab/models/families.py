@@ -24,13 +24,7 @@ Settings = TypeVar("Settings", bound="ModelSettings")
 
 @dataclass(frozen=True)
 class ModelSettings(CheckedSizes, ABC):  # each family has its own signature of build
-    """A row of `MODELS`; its fields are everything about the network that can be chosen.
-
-    Class attributes:
-        renamed: fields by the names they had in older versions, so that `config.json` of old runs is understood.
-    """
-
-    renamed: ClassVar[dict[str, str]] = {}
+    """A row of `MODELS`; its fields are everything about the network that can be chosen."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,6 @@ class FragmentMatcherSettings(MatchingModelSettings):
         whole_weight: of that score at the start; it is learnt if the sum of both scores is trained.
     """
 
-    renamed: ClassVar[dict[str, str]] = {"directions": "bidirectional"}
     uses_bos_eos: ClassVar[bool] = True
     cross_attention: ClassVar[bool] = True
 

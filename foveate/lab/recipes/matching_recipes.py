@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from foveate.lab.models import BFANSettings, DualSettings, MatchingDANSettings, MatchingModelSettings, SCANSettings
 from foveate.lab.tasks.images import Conv, Stored
-from foveate.lab.tasks.inputs import Constraint
 from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
+from foveate.lab.tasks.task_settings import Constraint
 from foveate.lab.train import Adam, AdamW, Cosine, Recipe, Training
 
 

@@ -1,197 +1,34 @@
-"""What all tasks share: the settings of data and attention, the vocabulary, and the origin of the features."""
+"""`Inputs`, the vocabulary of a run and the origin of its features, and the tasks and predictors that have them."""
 
 from __future__ import annotations
 
-from abc import ABC
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from foveate.attention import MECHANISMS, Attended
-from foveate.checks import check_counts, check_number
-from foveate.errors import DataError, UnknownName
-from foveate.lab.data import DATASETS
+from foveate.attention import Attended
+from foveate.errors import DataError
 from foveate.lab.data.feature_store import FeatureRecord, StoreDescription, stack_features
-from foveate.lab.data.samples import DataDirectory, DataRoot, Dataset
-from foveate.lab.data.tokenizers import TOKENIZERS
+from foveate.lab.data.samples import DataDirectory, DataRoot
 from foveate.lab.data.vocabulary import PAD, Vocabulary
 from foveate.lab.encoders import ImageEncoder, encoder_of, word_vectors
 from foveate.lab.encoders.word_vectors import PACKAGED
 from foveate.lab.features import Familiarity, ImageFeatures, describe_distance, mean_features
 from foveate.lab.models.answering import AnyImageEncoder
-from foveate.lab.tasks.images import (
-    Conv,
-    Extracted,
-    ImageLike,
-    Images,
-    ImageSource,
-    encoder_input,
-    stack_images,
-    to_pixels,
-)
-from foveate.lab.tasks.task import Batch, Example, Metrics, Model, Prediction, Predictor, SettingsType, Task
-from foveate.metrics.means import ExampleValues
-from foveate.ops.basis import GaussianBasis
-from foveate.registry import lookup
+from foveate.lab.tasks.images import ImageLike, encoder_input, stack_images, to_pixels
+from foveate.lab.tasks.task import Batch, Example, Model, Prediction, Predictor, SettingsType, Task
+from foveate.lab.tasks.task_settings import TaskSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 ADVICE = "the file is damaged or was written by a newer foveate"
-COUNTS = ("word_dim", "max_tokens", "max_words", "max_answers")  # settings of tasks that are 1 or more, or absent
-Content = Literal["questions", "captions"]
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """A contrastive constraint on attention, CCR or CCS (Chen et al. 2021, eq. 6-9).
-
-    On the command line its own name stands for the weight: `ccr=1` is `ccr.weight=1`.
-
-    Attributes:
-        weight: of the constraint in the loss; 0 turns it off.
-        margin: by how much what is attended to must be more relevant.
-        after: training steps before it starts. A model that has not learnt where to look learns nothing from the
-            locations that it happens to attend to.
-        swaps: of CCS in matching: "sampled" swaps one word per caption (eq. 8), "all" compares every word with every
-            word of the batch that belongs to other images (eq. 7), which needs words that attend.
-    """
-
-    short: ClassVar[str] = "weight"
-
-    weight: float = 0.0
-    margin: float = 0.2
-    after: int = 0
-    swaps: Literal["sampled", "all"] = "sampled"
-
-    def __post_init__(self) -> None:
-        for name in ("weight", "margin", "after"):
-            check_number("Constraint", name, getattr(self, name), least=0, advice="use zero or more")
-
-    def active(self, step: int) -> bool:
-        """True if the constraint contributes to the loss at this training step."""
-        return self.weight > 0 and step >= self.after
-
-
-# Names that fields had in older versions, for all tasks; see `TaskSettings.renamed`.
-RENAMED = {
-    "data": "dataset",
-    "ccr": "ccr.weight",
-    "ccs": "ccs.weight",
-    "ccr_margin": "ccr.margin",
-    "ccs_margin": "ccs.margin",
-}
-
-
-@dataclass(frozen=True)
-class TaskSettings(ABC):
-    """The settings that every task of images and text has.
-
-    Class attributes:
-        content: what the dataset must contain.
-        renamed: new paths of fields by the paths they had in older versions, so that old runs load.
-
-    Attributes:
-        dataset: a row of `DATASETS`.
-        train_split: split to train on; several are joined by a plus, such as "train+restval" of COCO.
-        images: how images become features.
-        mechanism, mechanism_options: attention over the image, a row of `MECHANISMS`. A basis is written as the
-            arguments of `GaussianBasis.grid`, for instance {"count": 49, "variance": 0.001}.
-        ccr, ccs: the contrastive constraints on attention.
-        tokenizer: how questions and captions become tokens, a row of `TOKENIZERS`: "foveate", or one that published
-            checkpoints were trained with.
-        limit: use only the first images of every split; None uses all.
-        split_seed: of splits that are drawn at random because the data has none; see `read_folder`.
-    """
-
-    content: ClassVar[Content]
-    renamed: ClassVar[Mapping[str, str]] = RENAMED
-
-    dataset: str = "scenes"
-    train_split: str = "train"
-    images: Images = field(default_factory=Conv)
-    mechanism: str = "softmax"
-    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
-    ccr: Constraint = field(default_factory=Constraint)
-    ccs: Constraint = field(default_factory=Constraint)
-    tokenizer: str = "foveate"
-    limit: int | None = None
-    split_seed: int = 0
-
-    def __post_init__(self) -> None:
-        given = {name: getattr(self, name, None) for name in COUNTS}
-        check_counts(type(self).__name__, **{name: value for name, value in given.items() if value is not None})
-        lookup("mechanism", self.mechanism, MECHANISMS)
-        lookup("dataset", self.dataset, DATASETS)
-        lookup("tokenizer", self.tokenizer, TOKENIZERS)
-        known = [name for name, source in DATASETS.items() if self.content in source.contents]
-        if self.dataset not in known:
-            raise UnknownName(f"dataset with {self.content}", self.dataset, known)
-
-    def attention(self) -> nn.Module:
-        """The mechanism with its options.
-
-        >>> from foveate.lab.tasks.vqa.settings import VQASettings
-        >>> options = {"basis": {"count": 49, "variance": 0.001}}
-        >>> VQASettings(mechanism="continuous-softmax", mechanism_options=options).attention().basis.centres.shape
-        torch.Size([49, 2])
-        """
-        basis = self.mechanism_options.get("basis")
-        built = {"basis": GaussianBasis.grid(**basis)} if isinstance(basis, Mapping) else {}
-        return MECHANISMS[self.mechanism].build(**{**self.mechanism_options, **built})
-
-    def views(self, split: str) -> int:
-        """Views per image in the examples of a split; only training uses more than one."""
-        return self.images.views if split == "train" else 1
-
-    def split_name(self, split: str) -> str:
-        """The name of a split in the dataset: `train_split` for "train"."""
-        return self.train_split if split == "train" else split
-
-    def tokenize(self, text: str) -> tuple[str, ...]:
-        """The tokens of a question or a caption."""
-        return TOKENIZERS[self.tokenizer](text)
-
-    def image_source(self, root: DataRoot, split: str, description: StoreDescription | None) -> ImageSource:
-        """Where the images of a split come from; features that are to be extracted are extracted first."""
-        self.prepare_images(root)
-        joined = split == "train" and "+" in self.train_split
-        # Karpathy's restval is part of what stores call train.
-        parts = [part for part in self.train_split.split("+") if part != "restval"] if joined else [split]
-        return self.images.source(root, "+".join(parts), description)
-
-    def prepare_images(self, root: DataRoot) -> None:
-        """Extract the features that are not there yet, if the settings say so."""
-        if isinstance(self.images, Extracted):
-            source = lookup("dataset", self.dataset, DATASETS)
-            whole = source.splits[:1] if source.splits[0] == "all" else source.splits
-            found = [source.read(root, split, split_seed=self.split_seed).images for split in whole]
-            self.images.extract(root, list({image.id: image for images in found for image in images}.values()))
-
-    def read(self, split: str, root: DataRoot) -> Dataset:
-        """A split of the dataset, "train" being `train_split`; DataError if it has none of what the task needs.
-
-        Args:
-            split: name of the split.
-            root: directory of published data, or a `DataDirectory`; None for embedded data.
-        """
-        name = self.split_name(split)
-        source = lookup("dataset", self.dataset, DATASETS)
-        reads = self.images.reads_images
-        data = source.read(root, name, count=self.limit, need_images=reads, split_seed=self.split_seed)
-        if not getattr(data, self.content):
-            raise DataError(
-                f"{self.dataset}: expected {self.content} in the split {name}, got none; check --data and the split"
-            )
-        if self.tokenizer == "foveate":  # readers tokenize captions this way
-            return data
-        return data.retokenized(self.tokenize)
 
 
 @dataclass(frozen=True)
@@ -341,38 +178,6 @@ def find_words(source: str, root: DataRoot) -> str | Path:
             f"nlp.stanford.edu/projects/glove and put {path.name} into the directory of --data"
         )
     return source if found is None else found
-
-
-class MetricPart(Protocol):
-    """What accumulates one group of metrics; see `Metrics`."""
-
-    def state(self) -> dict[str, Any]: ...
-
-    def merge(self, state: Mapping[str, Any]) -> None: ...
-
-    def compute(self) -> dict[str, float]: ...
-
-    def examples(self) -> ExampleValues: ...
-
-
-class CombinedMetrics(Metrics[Prediction, Batch]):
-    """Metrics that consist of several groups, by name; a subclass implements `update`."""
-
-    def __init__(self, **parts: MetricPart) -> None:
-        self.parts = parts
-
-    def state(self) -> dict[str, Any]:
-        return {name: part.state() for name, part in self.parts.items()}
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        for name, part in self.parts.items():
-            part.merge(state[name])
-
-    def compute(self) -> dict[str, float]:
-        return {name: value for part in self.parts.values() for name, value in part.compute().items()}
-
-    def examples(self) -> ExampleValues:
-        return {name: values for part in self.parts.values() for name, values in part.examples().items()}
 
 
 @dataclass(frozen=True)

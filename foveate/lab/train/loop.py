@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from foveate.errors import DataError, FoveateError, NotANumber
 from foveate.lab.data.samples import DataRoot
-from foveate.lab.tasks import AnyTask, Examples, Loss, Metrics
-from foveate.lab.train.averaging import WeightAverage
-from foveate.lab.train.batches import Plan, move, read_batches, seed_everything
-from foveate.lab.train.config import Training, build_optimiser, scale_and_clip, set_rate
+from foveate.lab.tasks import AnyTask, Examples, Metrics
+from foveate.lab.train.batches import Plan, read_batches, seed_everything
+from foveate.lab.train.config import Training
 from foveate.lab.train.evaluation import collect, save_familiarity
-from foveate.lab.train.precision import LossScale, half_type
+from foveate.lab.train.precision import half_type
 from foveate.lab.train.processes import (
-    LossModule,
     broadcast_buffers,
     make_accelerator,
-    sum_over_processes,
 )
 from foveate.lab.train.recompute import recompute_layers
 from foveate.lab.train.records import (
@@ -44,14 +38,13 @@ from foveate.lab.train.records import (
     open_run,
     write_examples,
 )
+from foveate.lab.train.step import Batches, Step, Stepper
 from foveate.lab.train.weights import (
     CHECKPOINT,
     WEIGHTS,
-    load_checkpoint,
     load_grown_weights,
     load_weights,
     named_tensors,
-    save_checkpoint,
     save_tensors,
 )
 from foveate.signals import Interrupted, StopRequest, handle_signals
@@ -133,7 +126,7 @@ def fit(
             )
         history = trainer.run(stop)
         if accelerator.is_main_process:
-            load_weights(model, directory / WEIGHTS, task.obsolete_weights)
+            load_weights(model, directory / WEIGHTS)
             save_familiarity(task, model.eval(), directory, root)
         return history
 
@@ -154,22 +147,9 @@ def _first_model(task: AnyTask, seed: int, start: Path | None, root: DataRoot) -
     if start is None:
         task.initialise(model, root)
         return model, 0
-    state = load_grown_weights(model, start / WEIGHTS, task.obsolete_weights)
-    # Older runs do not store the steps with their weights, which are those of the best evaluation.
-    best, steps = History.load(start, task.objective).best, state.get("steps")
-    return model, steps if isinstance(steps, int) else best.step if best else 0
-
-
-@dataclass(frozen=True)
-class _Step:
-    """The outcome of a step, equal on all processes: means of the loss and its parts, and whether to stop or save."""
-
-    loss: float
-    parts: dict[str, float]
-    norm: float
-    examples: int
-    stop: bool
-    save: bool
+    state = load_grown_weights(model, start / WEIGHTS)
+    steps = state.get("steps")
+    return model, steps if isinstance(steps, int) else 0
 
 
 class _Trainer:
@@ -189,11 +169,6 @@ class _Trainer:
         self.task, self.training, self.accelerator, self.directory = task, training, accelerator, directory
         self.train, self.val, self.before = train, val, before
         self.model = model.to(accelerator.device).train()
-        self.optimiser = build_optimiser(training.optimiser, self.model.parameters())
-        dtype = half_type(training.precision, accelerator.device)
-        self.loss: nn.Module = accelerator.prepare(LossModule(task, self.model, dtype))
-        self.scale = LossScale() if dtype is torch.float16 else None
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.plan = Plan(
             len(train),
             training.batch_size,
@@ -202,7 +177,7 @@ class _Trainer:
             process=accelerator.process_index,
             seed=training.seed,
         )
-        self.average = None if training.average is None else WeightAverage(self.model, training.average)
+        self.stepper = Stepper(task, training, accelerator, self.model, self.plan, before)
         self.step = self.saved_step = 0
         self.saved_at = time.monotonic()
         self.history = History(task.objective)
@@ -226,10 +201,8 @@ class _Trainer:
         path = self.directory / CHECKPOINT
         if not path.exists():
             return
-        position = load_checkpoint(path, self.model, self.optimiser, self.task.obsolete_weights, self._averaged())
+        position = self.stepper.restore(path, self.model)
         expected = {**self._position(), "step": position["step"]}
-        if self.scale is not None:
-            self.scale = LossScale(position.pop("scale", self.scale.value), position.pop("good", 0))
         if any(position[name] != value for name, value in expected.items()):
             raise DataError(
                 f"resume: expected {position['processes']} process(es) with {position['steps_per_epoch']} steps "
@@ -242,7 +215,7 @@ class _Trainer:
     def run(self, stop: StopRequest) -> History:
         """Train from the current step to the end."""
         numbers = self.plan.batches(self.step, self.total)
-        self.stream = read_batches(self.task, self.train, numbers, self.training.workers)
+        stream = read_batches(self.task, self.train, numbers, self.training.workers)
         while True:
             if self._evaluation_due():
                 with self.tally.paused(), self._stopped_at_once(stop):
@@ -252,7 +225,7 @@ class _Trainer:
                         self.on_evaluation(last, last.metrics[self.task.objective])
             if self.step >= self.total or self._is_patience_over():
                 return self.history
-            done = self._take_step(stop)
+            done = self._take_step(stream, stop)
             self.step += 1
             self._record(done)
             if self._curve_due():  # before the checkpoint, so that a resumed log has every point once
@@ -271,69 +244,23 @@ class _Trainer:
         """A signal ends an evaluation at once, since it can be repeated, but not while other processes wait for it."""
         return stop.at_once(self._stopped()) if self.accelerator.num_processes == 1 else nullcontext()
 
-    def _take_step(self, stop: StopRequest) -> _Step:
-        training = self.training
+    def _take_step(self, stream: Batches, stop: StopRequest) -> Step:
         # Random numbers depend on the step alone, so that a resumed training repeats them.
-        seed_everything(training.seed, "step", self.step, self.accelerator.process_index)
-        epochs = self.total / self.plan.steps_per_epoch
-        set_rate(self.optimiser, training.optimiser.lr * training.schedule.rate(self.epoch, epochs))
-        losses, numbers = self._backward()
-        names = sorted(losses[0].parts)
-        due = self.accelerator.is_main_process and time.monotonic() - self.saved_at > training.save_every
-        flags = [len(numbers), bool(stop), due]
-        sums = sum_over_processes(self.accelerator, _stack(losses, names, flags))
-        # Gradients are means over processes of sums over examples: this scale makes them means, or sums, over all.
-        items = sums[-4].clamp_min(1) if training.reduction == "mean" else torch.ones_like(sums[-4])
-        scale = self.accelerator.num_processes / items
-        if self.scale is not None:
-            scale = scale / self.scale.value
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        length = scale_and_clip(gradients, scale, training.clip).to(sums)
-        # The only place in a step where the CPU waits for the GPU.
-        *totals, count, examples, stopped, save, norm = torch.cat([sums, length.reshape(1)]).tolist()
-        loss, *parts = (total / max(count, 1) for total in totals)
-        if math.isfinite(loss) and math.isfinite(norm):
-            self._change_weights()
-        elif math.isfinite(loss) and self.scale is not None and not self.scale.is_least:
-            self.scale.lower()  # the scaled gradient has overflowed in float16: this step changes nothing
-            norm = 0.0
-        else:
-            self._raise_diverged(loss, norm, numbers)
-        self.optimiser.zero_grad(set_to_none=True)
-        return _Step(loss, dict(zip(names, parts, strict=True)), norm, int(examples), stopped > 0, save > 0)
+        seed_everything(self.training.seed, "step", self.step, self.accelerator.process_index)
+        rate = self.training.schedule.rate(self.epoch, self.total / self.plan.steps_per_epoch)
+        due = self.accelerator.is_main_process and time.monotonic() - self.saved_at > self.training.save_every
+        done = self.stepper.take(self.step, stream, rate, stop=stop, save=due)
+        if not done.finite:
+            self._raise_diverged(done)
+        return done
 
-    def _change_weights(self) -> None:
-        self.optimiser.step()
-        if self.average is not None:
-            self.average.update(self.step)
-        if self.scale is not None:
-            self.scale.keep()
-
-    def _backward(self) -> tuple[list[Loss], list[int]]:
-        """Accumulate the gradients of this step's batches; processes average theirs after the last one."""
-        losses: list[Loss] = []
-        used: list[int] = []
-        parts = self.plan.parts(self.step)
-        for part in range(parts):
-            numbers, batch = next(self.stream)
-            sync = nullcontext() if part == parts - 1 else self.accelerator.no_sync(self.loss)
-            with sync:
-                try:
-                    loss = self.loss(move(batch, self.accelerator.device), self.before + self.step)
-                except NotANumber:  # attention notices weights that have overflowed before the loss does
-                    self._raise_diverged(math.nan, math.nan, used + numbers)
-                self.accelerator.backward(loss.total if self.scale is None else loss.total * self.scale.value)
-            losses.append(loss)
-            used += numbers
-        return losses, used
-
-    def _raise_diverged(self, loss: float, norm: float, numbers: list[int]) -> NoReturn:
+    def _raise_diverged(self, done: Step) -> NoReturn:
         epoch, batch = divmod(self.step, self.plan.steps_per_epoch)
-        named = ", ".join(str(number) for number in numbers[:NAMED]) + (", ..." if len(numbers) > NAMED else "")
+        named = ", ".join(map(str, done.numbers[:NAMED])) + (", ..." if len(done.numbers) > NAMED else "")
         raise Diverged(
-            f"train: expected a finite loss and gradient, got loss {loss:g} and norm {norm:g} at step {self.step + 1} "
-            f"(epoch {epoch + 1}, batch {batch + 1}, examples {named}); {self._kept()}: lower lr, set clip, "
-            "or inspect these examples"
+            f"train: expected a finite loss and gradient, got loss {done.loss:g} and norm {done.norm:g} at "
+            f"step {self.step + 1} (epoch {epoch + 1}, batch {batch + 1}, examples {named}); {self._kept()}: lower lr, "
+            "set clip, or inspect these examples"
         )
 
     def _kept(self) -> str:
@@ -359,7 +286,7 @@ class _Trainer:
     def _evaluated_weights(self) -> Iterator[None]:
         """The weights that are evaluated and kept: the average, if there is one."""
         try:
-            with nullcontext() if self.average is None else self.average.applied():
+            with self.stepper.evaluated_weights():
                 yield
         except NotANumber as error:
             raise Diverged(
@@ -408,28 +335,23 @@ class _Trainer:
         shown = ", ".join(f"{name} {metrics[name]:.4g}" for name in first)
         self.log.show(f"step {self.step}, epoch {self.epoch:.4g}: {shown}", {objective: f"{metrics[objective]:.4g}"})
 
-    def _record(self, done: _Step) -> None:
+    def _record(self, done: Step) -> None:
         if self.log is None:
             return
         self.log.advance(done.loss)
         self.tally.add(done)
         if self.step % LOG_STEPS == 0 or self._at_epoch_end() or self.step == self.total:
-            rate = self.optimiser.param_groups[0]["lr"]
+            rate = self.stepper.optimiser.param_groups[0]["lr"]
             self.log.write("train", self.step, {"epoch": self.epoch, "rate": rate, **self.tally.means()})
             self.tally = _Tally()
 
     def _save(self) -> None:
         broadcast_buffers(self.model)
         if self.accelerator.is_main_process:
-            path, average = self.directory / CHECKPOINT, self._averaged()
-            scale = {} if self.scale is None else {"scale": self.scale.value, "good": self.scale.good}
-            save_checkpoint(path, self.model, self.optimiser, self._position() | scale, average)
+            self.stepper.save(self.directory / CHECKPOINT, self.model, self._position())
             if self.history.best is None:  # a run that is stopped before its first evaluation can be used
                 self._save_weights()
         self.saved_step, self.saved_at = self.step, time.monotonic()
-
-    def _averaged(self) -> dict[str, Tensor] | None:
-        return None if self.average is None else self.average.tensors
 
     def _save_weights(self) -> None:
         save_tensors(self.directory / WEIGHTS, named_tensors(self.model), {"steps": self.before + self.step})
@@ -449,7 +371,7 @@ class _Tally:
         self.sums: Counter[str] = Counter()
         self.steps, self.examples, self.since = 0, 0, time.perf_counter()
 
-    def add(self, done: _Step) -> None:
+    def add(self, done: Step) -> None:
         self.sums.update({"loss": done.loss, "norm": done.norm, **done.parts})
         self.steps += 1
         self.examples += done.examples
@@ -467,16 +389,3 @@ class _Tally:
         return {name: value / self.steps for name, value in self.sums.items()} | {
             "examples_per_second": round(speed, 1)
         }
-
-
-def _stack(losses: list[Loss], names: list[str], flags: list[int]) -> Tensor:
-    """One vector to be summed over processes: total, the parts by name, count, the flags."""
-    if any(sorted(loss.parts) != names for loss in losses):
-        raise DataError(
-            f"loss: expected the same parts in every batch, got {[sorted(loss.parts) for loss in losses]}; "
-            "return zero for a part that does not apply"
-        )
-    dtype = losses[0].total.dtype
-    rows = [torch.stack([loss.total, *(loss.parts[name].to(dtype) for name in names)]).detach() for loss in losses]
-    counts = rows[0].new_tensor([sum(loss.count for loss in losses), *flags])
-    return torch.cat([sum(rows[1:], rows[0]), counts])

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from foveate.lab.train.loop import OnEvaluation
     from foveate.lab.train.records import History
 
-# 1: flat settings with the field names of version 0.1; 2: groups of settings.
 FORMAT = 2
 KIND = "kind"
 T = TypeVar("T")
@@ -193,20 +192,13 @@ def train_recipe(
 
 
 def _config(recipe: Recipe, out: Path, *, resume: bool) -> dict[str, Any]:
-    """The recipe as JSON; in a run that is resumed, the settings as stored, which may be those of an older version.
-
-    Raises DataError if the run is of another recipe.
-    """
+    """The recipe as JSON; raises DataError if the run to resume is of another recipe."""
     path, config = out / CONFIG, to_config(recipe)
-    if not (resume and path.is_file()):
-        return config
-    with file_errors(out):
-        stored: dict[str, Any] = read_json("resume", path, SOURCE)
-        known = from_config(stored, str(path))
-    if known == recipe:
-        return stored
-    check_same(CONFIG, to_config(known), config)
-    return config | {name: stored[name] for name in ("format", "settings")}
+    if resume and path.is_file():
+        with file_errors(out):
+            known = from_config(read_json("resume", path, SOURCE), str(path))
+        check_same(CONFIG, to_config(known), config)
+    return config
 
 
 def _check_config(config: Any, where: str) -> tuple[type[AnyTask], dict[str, Any]]:
@@ -214,45 +206,14 @@ def _check_config(config: Any, where: str) -> tuple[type[AnyTask], dict[str, Any
     version = config.get("format") if isinstance(config, Mapping) else None
     if type(version) is not int or version < 1:
         raise DataError(f"{where}: expected the configuration of a run, got none; pass the directory of a run")
-    if version > FORMAT:
+    if version != FORMAT:
         raise DataError(
-            f"{where}: expected format {FORMAT} or older, got {version}; it was written by a newer foveate: "
+            f"{where}: expected format {FORMAT}, got {version}; it was written by another version of foveate: "
             "run pip install -U foveate"
         )
     data = {key: value for key, value in config.items() if key != "format"}
     task = lookup(f"{where}: task", str(data.get("task")), TASKS)
-    if version < FORMAT and isinstance(data.get("settings"), dict):
-        data["settings"] = _update_settings(data["settings"], task.Settings)
     return task, data
-
-
-def _update_settings(old: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """The settings of a task as they were written in format 1, under their present names."""
-    settings = rename_fields(old, getattr(kind, "renamed", {}))
-    model, rows = settings.get("model"), variants(field_types(kind).get("model"))
-    if isinstance(model, dict) and rows:
-        # Captioning had a single model and did not name it: it is the default of today.
-        default: Any = next(field.default_factory for field in fields(kind) if field.name == "model")
-        model = {KIND: next((name for name, row in rows.items() if row is default), None), **model}
-        settings["model"] = rename_fields(model, getattr(rows.get(str(model[KIND])), "renamed", {}))
-    return settings
-
-
-def rename_fields(old: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    """Fields of an older format under their present paths.
-
-    >>> rename_fields({"data": "scenes", "ccr": 1.0}, {"data": "dataset", "ccr": "ccr.weight"})
-    {'dataset': 'scenes', 'ccr': {'weight': 1.0}}
-    """
-    new: dict[str, Any] = {}
-    for name, value in old.items():
-        group, _, field = renamed.get(name, name).rpartition(".")
-        holder = new.setdefault(group, {}) if group else new
-        if isinstance(holder.get(field), dict) and isinstance(value, dict):
-            holder[field].update(value)
-        else:
-            holder[field] = value
-    return new
 
 
 def encode(value: Any) -> Any:

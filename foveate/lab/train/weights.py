@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,6 @@ from foveate.io import atomic_write
 from foveate.lab.tensor_files import save_file
 
 CHECKPOINT, WEIGHTS = "checkpoint.safetensors", "model.safetensors"
-# 1: checksum over names and values; 2: over names, types, shapes and values.
 FORMAT = 2
 NOTES = "foveate"
 ADVICE = "the file is damaged: download it again, or remove it to train from the beginning"
@@ -66,8 +65,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     with _open(path) as file:
         notes = _read_notes(path, file.metadata() or {})
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
-    text, version = notes.get("state", "{}"), notes.get("format", 1)
-    if "checksum" in notes and notes["checksum"] != checksum(tensors, text, version):
+    text = notes.get("state", "{}")
+    if "checksum" in notes and notes["checksum"] != checksum(tensors, text):
         raise DataError(f"load: expected the checksum {notes['checksum']} of {path}, got another; {ADVICE}")
     return tensors, _parse(path, text)
 
@@ -79,7 +78,7 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
         return {name: TensorInfo(tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
 
 
-def check_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) -> None:
+def check_weights(module: nn.Module, path: Path) -> None:
     """Raises DataError if names, shapes and types in a file differ from those of a model.
 
     A tensor of a float32 model may be float16 in the file, see `half_precision`.
@@ -87,10 +86,9 @@ def check_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ())
     Args:
         module: on any device, also the meta device.
         path: of the file, of which only the header is read.
-        obsolete: names that the file may have besides.
     """
     expected = {name: TensorInfo(tuple(t.shape), _DTYPES[t.dtype]) for name, t in named_tensors(module).items()}
-    found = {name: info for name, info in read_header(path).items() if name not in obsolete}
+    found = read_header(path)
     for name in sorted(found.keys() ^ expected.keys()):
         there = "only in the file" if name in found else "only in the model"
         raise DataError(
@@ -117,12 +115,12 @@ def half_precision(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def load_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) -> dict[str, Any]:
+def load_weights(module: nn.Module, path: Path) -> dict[str, Any]:
     """Load the weights of a file into a model and return the state that was saved with them.
 
     Raises DataError and changes nothing if they belong to another model.
     """
-    check_weights(module, path, obsolete)
+    check_weights(module, path)
     tensors, state = load_tensors(path)
     with torch.no_grad():
         for name, tensor in named_tensors(module).items():
@@ -130,7 +128,7 @@ def load_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) 
     return state
 
 
-def load_grown_weights(module: nn.Module, path: Path, obsolete: Collection[str] = ()) -> dict[str, Any]:
+def load_grown_weights(module: nn.Module, path: Path) -> dict[str, Any]:
     """Load weights into a model that knows more tokens or answers than the one of the file; see `load_weights`.
 
     Where a tensor of the model has more rows, the first ones are loaded. The others stay as they are, except that
@@ -139,10 +137,11 @@ def load_grown_weights(module: nn.Module, path: Path, obsolete: Collection[str] 
     own, found = named_tensors(module), read_header(path)
     grown = {n for n, t in own.items() if n in found and _has_more_rows(tuple(t.shape), found[n].shape)}
     if not grown:
-        return load_weights(module, path, obsolete)
+        return load_weights(module, path)
     tensors, state = load_tensors(path)
-    kept = {name: tensor for name, tensor in tensors.items() if name not in obsolete}
-    wrong = sorted(n for n in kept.keys() | own.keys() if n not in grown and not _same_shape(kept.get(n), own.get(n)))
+    wrong = sorted(
+        n for n in tensors.keys() | own.keys() if n not in grown and not _same_shape(tensors.get(n), own.get(n))
+    )
     if wrong:
         raise DataError(
             f"load: expected the tensors of the model in {path}, got another {wrong[0]!r}; the weights belong to "
@@ -151,8 +150,8 @@ def load_grown_weights(module: nn.Module, path: Path, obsolete: Collection[str] 
     with torch.no_grad():
         for name, tensor in own.items():
             if name in grown and tensor.ndim == 1:
-                tensor.fill_(float(kept[name].mean()))
-            tensor[: len(kept[name])].copy_(kept[name]) if name in grown else tensor.copy_(kept[name])
+                tensor.fill_(float(tensors[name].mean()))
+            tensor[: len(tensors[name])].copy_(tensors[name]) if name in grown else tensor.copy_(tensors[name])
     return state
 
 
@@ -198,7 +197,6 @@ def load_checkpoint(
     path: Path,
     model: nn.Module,
     optimiser: Optimizer,
-    obsolete: Collection[str] = (),
     average: Mapping[str, Tensor] | None = None,
 ) -> dict[str, int]:
     """Restore model, optimiser and `average` to what `save_checkpoint` wrote, bit for bit, and return the position.
@@ -217,7 +215,7 @@ def load_checkpoint(
             entries.setdefault(int(number), {})[key] = value
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"resume: expected the state of a training in {path}, got {error!r}; {ADVICE}") from None
-    _copy_weights(path, model, {name: value for name, value in weights.items() if name not in obsolete})
+    _copy_weights(path, model, weights)
     for name, tensor in (average or {}).items():
         if f"average.{name}" not in tensors:
             raise DataError(f"resume: expected averaged weights in {path}, got none of {name}; {ADVICE}")
@@ -226,13 +224,12 @@ def load_checkpoint(
     return position
 
 
-def checksum(tensors: Mapping[str, Tensor], text: str, version: int = FORMAT) -> str:
+def checksum(tensors: Mapping[str, Tensor], text: str) -> str:
     """Eight hexadecimal digits over names, types, shapes and values of tensors and over a text.
 
     Args:
         tensors: by name.
         text: any text.
-        version: 1 leaves out types and shapes, as older files did.
 
     >>> checksum({"a": torch.zeros(2)}, "") == checksum({"a": torch.ones(2)}, "")
     False
@@ -240,8 +237,7 @@ def checksum(tensors: Mapping[str, Tensor], text: str, version: int = FORMAT) ->
     value = zlib.crc32(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
-        label = name if version == 1 else f"{name} {tensor.dtype} {tuple(tensor.shape)}"
-        value = zlib.crc32(label.encode(), value)
+        value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), value)
         if tensor.numel():
             value = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, value)
     return f"{value:08x}"
@@ -268,12 +264,12 @@ def _read_notes(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     renamed = NOTES not in metadata and any('"checksum"' in text for text in metadata.values())
     if renamed or not set(notes) <= {"format", "state", "checksum"}:
         raise DataError(f"load: expected the metadata of a run in {path}, got {[*metadata, *notes]!r:.80}; {ADVICE}")
-    version = notes.get("format", 1)
+    version = notes.get("format", FORMAT)
     if type(version) is not int or not isinstance(notes.get("state", "{}"), str):
         raise DataError(f"load: expected the metadata of a run in {path}, got {notes!r:.80}; {ADVICE}")
-    if version > FORMAT:
+    if version != FORMAT:
         raise DataError(
-            f"load: expected format {FORMAT} or older in {path}, got {version}; it was written by a newer foveate: "
+            f"load: expected format {FORMAT} in {path}, got {version}; it was written by another version of foveate: "
             "run pip install -U foveate"
         )
     return notes

@@ -14,7 +14,6 @@ from foveate.lab.tasks import TASKS
 from foveate.lab.train import train_recipe
 from foveate.lab.train.recipe import read_vocabulary, run_directory
 from foveate.lab.train.records import CONFIG, LOG, History, read_log
-from tests.lab.train.old_configs import older
 
 
 @pytest.fixture
@@ -49,17 +48,6 @@ def test_started_again_it_goes_on(small, tmp_path, capsys):
     demo(quick=True, mechanisms="softmax", examples=0, out=tmp_path)
     assert "already exists" in capsys.readouterr().err
     assert (tmp_path / "quick-softmax" / "model.safetensors").stat().st_mtime_ns == before
-    demo(quick=True, mechanisms="softmax", steps=3, examples=0, out=tmp_path)
-    assert History.load(tmp_path / "quick-softmax", "accuracy").has(3)
-
-
-def test_a_demo_of_version_0_1_is_not_repeated(small, tmp_path, capsys):
-    demo(quick=True, mechanisms="softmax", examples=0, out=tmp_path)
-    path = tmp_path / "quick-softmax" / CONFIG
-    path.write_text(json.dumps(older(json.loads(path.read_text()))))
-    capsys.readouterr()
-    demo(quick=True, mechanisms="softmax", examples=0, out=tmp_path)
-    assert "already exists" in capsys.readouterr().err
     demo(quick=True, mechanisms="softmax", steps=3, examples=0, out=tmp_path)
     assert History.load(tmp_path / "quick-softmax", "accuracy").has(3)
 

@@ -11,9 +11,10 @@ from foveate.lab.models import MODELS, BFANSettings
 from foveate.lab.recipes import RECIPES
 from foveate.lab.recipes.matching_recipes import MATCHING_RECIPES
 from foveate.lab.tasks.images import Conv
-from foveate.lab.tasks.inputs import Constraint, Inputs
+from foveate.lab.tasks.inputs import Inputs
 from foveate.lab.tasks.matching import Matching
 from foveate.lab.tasks.matching.settings import MatchingSettings
+from foveate.lab.tasks.task_settings import Constraint
 from foveate.lab.train import override
 from foveate.lab.train.recipe import decode, encode
 

@@ -18,8 +18,9 @@ from foveate.lab.models import MatchingDANSettings
 from foveate.lab.tasks import TASKS
 from foveate.lab.tasks.captioning.settings import CaptioningSettings
 from foveate.lab.tasks.images import Conv
-from foveate.lab.tasks.inputs import Constraint, Inputs, TaskSettings, pad_tokens
+from foveate.lab.tasks.inputs import Inputs, pad_tokens
 from foveate.lab.tasks.matching.settings import MatchingSettings
+from foveate.lab.tasks.task_settings import Constraint, TaskSettings
 from foveate.lab.tasks.vqa.settings import VQASettings
 
 INPUTS = Inputs(Vocabulary.from_tokens([["a", "red", "dog"]]))

@@ -14,7 +14,7 @@ import torch
 from foveate.errors import DataError
 from foveate.lab.train import SGD, Diverged, Recipe, train_recipe
 from foveate.lab.train.records import History, read_log
-from foveate.lab.train.weights import CHECKPOINT, WEIGHTS, load_tensors, save_tensors
+from foveate.lab.train.weights import CHECKPOINT, WEIGHTS, load_tensors
 from foveate.signals import Interrupted
 from tests.lab.train.toy import Toy, ToyMetrics, changed
 
@@ -291,7 +291,7 @@ def test_evaluations_every_so_many_epochs_and_at_the_end(
 def test_checkpoints_every_so_many_seconds(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = []
     monkeypatch.setattr(
-        "foveate.lab.train.loop.save_checkpoint", lambda path, m, o, position, average: saved.append(position["step"])
+        "foveate.lab.train.step.save_checkpoint", lambda path, m, o, position, average: saved.append(position["step"])
     )
     run(changed(recipe, epochs=1, save_every=3600.0), tmp_path / "a")
     assert saved == [13]
@@ -345,26 +345,6 @@ def test_the_loss_receives_its_step(recipe: Recipe, tmp_path: Path, monkeypatch:
     seen.clear()
     run(replace(changed(recipe, steps=1), start=str(tmp_path / "second")), tmp_path / "third")
     assert seen == [best + 2]
-
-
-def test_the_steps_of_an_older_run_are_those_of_its_best_evaluation(
-    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(changed(recipe, steps=3), tmp_path / "first")
-    tensors, state = load_tensors(tmp_path / "first" / WEIGHTS)
-    assert state == {"steps": 3}
-    save_tensors(tmp_path / "first" / WEIGHTS, tensors)
-    original, seen = Toy.loss, []
-
-    def noted(self, model, batch, step):
-        seen.append(step)
-        return original(self, model, batch, step)
-
-    monkeypatch.setattr(Toy, "loss", noted)
-    run(replace(changed(recipe, steps=1), start=str(tmp_path / "first")), tmp_path / "second")
-    (tmp_path / "first" / "metrics.json").unlink()
-    run(replace(changed(recipe, steps=1), start=str(tmp_path / "first")), tmp_path / "third")
-    assert seen == [3, 0]
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(recipe: Recipe, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def broken(recipe: Recipe, **changes: Any) -> dict[str, Any]:
     [
         (
             {"format": 3},
-            "x: expected format 2 or older, got 3; it was written by a newer foveate: run pip install -U foveate",
+            "x: expected format 2, got 3; it was written by another version of foveate: run pip install -U foveate",
         ),
         ({"format": None}, "x: expected the configuration of a run, got none; pass the directory of a run"),
         ({"task": "fak"}, "x: task: expected a known name, got 'fak'; did you mean 'fake'?"),

@@ -108,7 +108,7 @@ def test_a_damaged_value_is_named(tmp_path: Path) -> None:
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     save_file({"a": torch.zeros(1)}, path, {"foveate": json.dumps({"format": 3})})
-    with pytest.raises(DataError, match=r"expected format 2 or older .* got 3; it was written by a newer foveate"):
+    with pytest.raises(DataError, match=r"expected format 2 in .* got 3; it was written by another version of foveate"):
         load_tensors(path)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from foveate.checks import check_number
 from foveate.lab.models import CaptioningModelSettings, LSTMCaptionerSettings
-from foveate.lab.tasks.inputs import RENAMED, Content, TaskSettings
+from foveate.lab.tasks.task_settings import Content, TaskSettings
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,6 @@ class CaptioningSettings(TaskSettings):
     """
 
     content: ClassVar[Content] = "captions"
-    renamed: ClassVar[Mapping[str, str]] = {
-        **RENAMED,
-        **{name: f"model.{name}" for name in ("hidden", "score_dim", "dropout")},
-    }
 
     model: CaptioningModelSettings = field(default_factory=LSTMCaptionerSettings)
     word_dim: int = 256

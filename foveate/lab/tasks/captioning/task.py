@@ -25,9 +25,9 @@ from foveate.lab.tasks.captioning.self_critical import self_critical_loss
 from foveate.lab.tasks.captioning.settings import CaptioningSettings
 from foveate.lab.tasks.guidance import phrase_targets
 from foveate.lab.tasks.images import encoder_input
-from foveate.lab.tasks.inputs import CaptionedTask, CombinedMetrics
+from foveate.lab.tasks.inputs import CaptionedTask
 from foveate.lab.tasks.presentation import Demo, Presentation
-from foveate.lab.tasks.task import Loss
+from foveate.lab.tasks.task import CombinedMetrics, Loss
 
 # Tokens that are never generated.
 FORBIDDEN = (PAD, UNKNOWN, BOS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -12,7 +11,7 @@ from foveate.attention import MECHANISMS
 from foveate.checks import check_number
 from foveate.lab.losses.ranking import NEGATIVES, Negatives, info_nce, ranking_hinge
 from foveate.lab.models import MatchingModelSettings, SCANSettings
-from foveate.lab.tasks.inputs import RENAMED, Content, TaskSettings
+from foveate.lab.tasks.task_settings import Content, TaskSettings
 from foveate.registry import lookup
 
 
@@ -94,16 +93,6 @@ class MatchingSettings(TaskSettings):
     """
 
     content: ClassVar[Content] = "captions"
-    renamed: ClassVar[Mapping[str, str]] = {
-        **RENAMED,
-        **{name: f"ranking.{name}" for name in ("margin", "negatives", "softness")},
-        "easy_batches": "ranking.warmup_steps",
-        "easy": "ranking.warmup_negatives",
-        "ccr_after": "ccr.after",
-        "ccs_after": "ccs.after",
-        "forget": "word_dropout",
-        "captions_each": "captions_per_example",
-    }
 
     model: MatchingModelSettings = field(default_factory=SCANSettings)
     ranking: Ranking = field(default_factory=Ranking)

@@ -55,8 +55,6 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
     objective: ClassVar[str] = "rsum"
     presentation: ClassVar[Presentation] = PRESENTATION
     demo: ClassVar[Demo | None] = DEMO
-    # A counter of batches that older versions kept among the weights.
-    obsolete_weights: ClassVar[frozenset[str]] = frozenset({"batches"})
 
     def build_model(self) -> MatchingModel:
         """The network of the settings."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -10,7 +9,7 @@ from foveate.checks import check_counts
 from foveate.lab.losses import LOSSES
 from foveate.lab.metrics.accuracy import RULES, Rule
 from foveate.lab.models import AnsweringSettings, MCANSettings, ReasoningDANSettings
-from foveate.lab.tasks.inputs import RENAMED, Content, TaskSettings
+from foveate.lab.tasks.task_settings import Content, TaskSettings
 from foveate.registry import lookup
 
 # Besides the losses that compare maps, that of the mechanism itself.
@@ -51,7 +50,6 @@ class VQASettings(TaskSettings):
     """
 
     content: ClassVar[Content] = "questions"
-    renamed: ClassVar[Mapping[str, str]] = {**RENAMED, "look_size": "map_size"}
 
     model: AnsweringSettings = field(default_factory=MCANSettings)
     loss: Literal["bce", "cross-entropy"] = "bce"

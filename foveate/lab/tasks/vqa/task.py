@@ -20,9 +20,9 @@ from foveate.lab.metrics.accuracy import Rule, question_keys
 from foveate.lab.models import Answered, AnsweringModel, ReasoningDAN
 from foveate.lab.models.answering import Reading
 from foveate.lab.tasks.images import encoder_input
-from foveate.lab.tasks.inputs import CombinedMetrics, ImageTextTask, Inputs
+from foveate.lab.tasks.inputs import ImageTextTask, Inputs
 from foveate.lab.tasks.presentation import Demo, Presentation
-from foveate.lab.tasks.task import Loss
+from foveate.lab.tasks.task import CombinedMetrics, Loss
 from foveate.lab.tasks.vqa.constraints import answer_resourcing, answer_swapping
 from foveate.lab.tasks.vqa.data import QuestionExamples, VQABatch, VQAExample, choose_vocabulary, collate
 from foveate.lab.tasks.vqa.matching_start import start_from_matching

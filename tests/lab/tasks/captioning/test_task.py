@@ -13,7 +13,7 @@ from foveate.errors import UnknownName
 from foveate.lab.models import LSTMCaptionerSettings
 from foveate.lab.tasks import TASKS, Captioning
 from foveate.lab.tasks.guidance import phrase_targets
-from foveate.lab.tasks.inputs import Constraint
+from foveate.lab.tasks.task_settings import Constraint
 from tests.lab.tasks.captioning.small import batch_of, settings
 
 

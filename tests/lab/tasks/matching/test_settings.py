@@ -13,8 +13,8 @@ from foveate.lab.models import (
     SCANSettings,
 )
 from foveate.lab.tasks.images import Conv
-from foveate.lab.tasks.inputs import Constraint
 from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
+from foveate.lab.tasks.task_settings import Constraint
 from tests.lab.tasks.matching.small import SMALL
 
 

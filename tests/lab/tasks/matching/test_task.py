@@ -18,11 +18,11 @@ from foveate.lab.models import (
     MatchingDANSettings,
     SCANSettings,
 )
-from foveate.lab.tasks.inputs import Constraint
 from foveate.lab.tasks.matching import Matching
 from foveate.lab.tasks.matching.constraints import resourcing, swapping
 from foveate.lab.tasks.matching.data import drop_words
 from foveate.lab.tasks.matching.settings import Ranking
+from foveate.lab.tasks.task_settings import Constraint
 from tests.lab.tasks.matching.small import MODELS, SMALL, batch_of
 
 

@@ -12,7 +12,7 @@ from foveate.attention import DiscreteAttention
 from foveate.lab.models import AnsweringSettings, MCANSettings, ReasoningDANSettings
 from foveate.lab.models.answering import Reading
 from foveate.lab.tasks.images import Conv
-from foveate.lab.tasks.inputs import Constraint
+from foveate.lab.tasks.task_settings import Constraint
 from foveate.lab.tasks.vqa import VQA
 from foveate.lab.tasks.vqa.constraints import answer_resourcing, answer_swapping
 from foveate.lab.tasks.vqa.settings import VQASettings
