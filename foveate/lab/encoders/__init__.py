@@ -3,11 +3,10 @@
 from functools import partial
 
 from foveate.lab.encoders.bag_of_words import BagOfWords
-from foveate.lab.encoders.conv import ConvEncoder
 from foveate.lab.encoders.efficientnet import EfficientNetLite
 from foveate.lab.encoders.extraction import directory_images, extract_features
 from foveate.lab.encoders.hf_vision import HFVision
-from foveate.lab.encoders.image_encoder import ImageEncoder, Preprocess
+from foveate.lab.encoders.image_encoder import ConvEncoder, ImageEncoder, Preprocess
 from foveate.lab.encoders.joined import JoinedEncoder
 from foveate.lab.encoders.pretrained import Encoder, encoder_of, pretrained_encoder
 from foveate.lab.encoders.regions import RegionEncoder, detected_regions, search_regions

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foveate.lab.data.samples import Dataset, Object
-from foveate.lab.encoders.conv import SCENES_BLOCKS, SCENES_CHANNELS, ConvEncoder
+from foveate.lab.encoders.image_encoder import SCENES_BLOCKS, SCENES_CHANNELS, ConvEncoder
 from foveate.ops.grid import cell_centres
 
 SIDE = 7

@@ -36,7 +36,7 @@ from foveate.lab.encoders import (
     image_views,
     pretrained_encoder,
 )
-from foveate.lab.encoders.conv import load_scenes_weights
+from foveate.lab.encoders.image_encoder import load_scenes_weights
 from foveate.lab.encoders.pretrained import describe_encoder
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import AnyImageEncoder

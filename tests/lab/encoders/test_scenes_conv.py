@@ -7,8 +7,8 @@ import pytest
 from foveate.errors import DataError
 from foveate.lab.data.scenes import make_scenes
 from foveate.lab.encoders import ConvEncoder
-from foveate.lab.encoders.conv import SCENES_CHANNELS as CHANNELS
-from foveate.lab.encoders.conv import load_scenes_weights
+from foveate.lab.encoders.image_encoder import SCENES_CHANNELS as CHANNELS
+from foveate.lab.encoders.image_encoder import load_scenes_weights
 from foveate.lab.encoders.scenes_conv import _labels, pretrain
 
 

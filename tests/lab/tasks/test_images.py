@@ -14,9 +14,9 @@ from PIL import Image
 from foveate.errors import DataError
 from foveate.lab.data.samples import Caption, Dataset, ImageRecord
 from foveate.lab.encoders import ConvEncoder
-from foveate.lab.encoders.conv import SCENES_BLOCKS as BLOCKS
-from foveate.lab.encoders.conv import SCENES_CHANNELS as CHANNELS
-from foveate.lab.encoders.conv import load_scenes_weights
+from foveate.lab.encoders.image_encoder import SCENES_BLOCKS as BLOCKS
+from foveate.lab.encoders.image_encoder import SCENES_CHANNELS as CHANNELS
+from foveate.lab.encoders.image_encoder import load_scenes_weights
 from foveate.lab.models import MCANSettings
 from foveate.lab.tasks.images import Conv, Frozen, ImageReader, Stored, captioned_images, to_pixels
 from foveate.lab.tasks.vqa import VQA
