@@ -1,4 +1,5 @@
-// What the kernels offer, once for every vector unit; dispatch.cpp chooses when the module is loaded.
+// The kernels by family: a table of functions for float and one for double, for the vector unit of this processor. A family
+// is a file of kernels, compiled once for every unit by a translation unit of its own: rows.inc by rows.cpp and so on.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +39,6 @@ struct AttendKernels {
   void (*backward)(const T* weights, const T* values, const T* gradient, T* to_weights, T* to_values, long B, long Q,
                    long N, long D, int threads);
 };
-
-// Integrals (R, J, 6) of bumps over ellipses in double: half axes (R, 2), centres (R, J, 2), a rule of `count` nodes.
-using ChordKernel = void (*)(const double* semi, const double* centre, const double* nodes, const double* weights,
-                             int count, double* moments, long R, long J, int threads);
 
 // Weights (B, N) at positions (N, 2), with floors (4,): F twice, in the M step and in the likelihood. A stride of 0 means one
 // for all rows.
@@ -83,21 +80,20 @@ struct DensityKernels {
                      const double* weights, int count, double thinnest, T* out, long R, long J, int threads);
 };
 
-struct Kernels {
-  const char* unit;  // name of the vector unit
-  RowKernels<float> rows32;
-  RowKernels<double> rows64;
-  TvKernels<float> tv32;
-  TvKernels<double> tv64;
-  AttendKernels<float> attend32;
-  AttendKernels<double> attend64;
-  ChordKernel chords;
-  EmKernels<float> em32;
-  EmKernels<double> em64;
-  DensityKernels<float> density32;
-  DensityKernels<double> density64;
-};
+// Integrals (R, J, 6) of bumps over ellipses in double: half axes (R, 2), centres (R, J, 2), a rule of `count` nodes.
+using ChordKernel = void (*)(const double* semi, const double* centre, const double* nodes, const double* weights,
+                             int count, double* moments, long R, long J, int threads);
 
-const Kernels& kernels();
+template <class T>
+const RowKernels<T>& row_kernels();
+template <class T>
+const TvKernels<T>& tv_kernels();
+template <class T>
+const AttendKernels<T>& attend_kernels();
+template <class T>
+const EmKernels<T>& em_kernels();
+template <class T>
+const DensityKernels<T>& density_kernels();
+ChordKernel chord_kernel();
 
 }  // namespace foveate

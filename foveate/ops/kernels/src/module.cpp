@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "kernels.h"
+#include "unit.h"
 
 namespace nb = nanobind;
-using foveate::kernels;
+using namespace foveate;
 
 namespace {
 
@@ -22,32 +23,39 @@ T* at(uintptr_t address) {
   return reinterpret_cast<T*>(address);
 }
 
-bool entmax_forward(bool wide, uintptr_t scores, uintptr_t weights, long rows, long n, double alpha, int threads) {
+// run(T{}) for T = double where the tensors are `wide`, and float otherwise, without Python's lock.
+template <class Run>
+auto by_size(bool wide, const Run& run) {
   nb::gil_scoped_release release;
-  if (wide) return kernels().rows64.forward(at<double>(scores), at<double>(weights), rows, n, alpha, threads);
-  return kernels().rows32.forward(at<float>(scores), at<float>(weights), rows, n, alpha, threads);
+  return wide ? run(double{}) : run(float{});
+}
+
+bool entmax_forward(bool wide, uintptr_t scores, uintptr_t weights, long rows, long n, double alpha, int threads) {
+  return by_size(wide, [&](auto zero) {
+    using T = decltype(zero);
+    return row_kernels<T>().forward(at<T>(scores), at<T>(weights), rows, n, alpha, threads);
+  });
 }
 
 void entmax_backward(bool wide, uintptr_t weights, uintptr_t gradient, uintptr_t result, long rows, long n,
                      double alpha, int threads) {
-  nb::gil_scoped_release release;
-  if (wide)
-    kernels().rows64.backward(at<double>(weights), at<double>(gradient), at<double>(result), rows, n, alpha, threads);
-  else
-    kernels().rows32.backward(at<float>(weights), at<float>(gradient), at<float>(result), rows, n, alpha, threads);
+  by_size(wide, [&](auto zero) {
+    using T = decltype(zero);
+    row_kernels<T>().backward(at<T>(weights), at<T>(gradient), at<T>(result), rows, n, alpha, threads);
+  });
 }
 
 // H x W cells when the count of pairs is negative.
-foveate::Graph graph_of(uintptr_t pairs, long count, long H, long W) {
+Graph graph_of(uintptr_t pairs, long count, long H, long W) {
   const auto rows = static_cast<int32_t>(H), columns = static_cast<int32_t>(W);
-  if (count < 0) return foveate::grid_graph(rows, columns);
-  return foveate::edge_graph(rows * columns, at<const int64_t>(pairs), static_cast<int32_t>(count));
+  if (count < 0) return grid_graph(rows, columns);
+  return edge_graph(rows * columns, at<const int64_t>(pairs), static_cast<int32_t>(count));
 }
 
 // What total variation is taken over: the graph, whether it is a chain, and which cells count.
 struct Domain {
   bool chain;
-  foveate::Graph graph;
+  Graph graph;
   const uint8_t* keep;
 };
 
@@ -57,78 +65,69 @@ Domain domain_of(uintptr_t pairs, long edges, long H, long W, uintptr_t mask) {
 
 bool tv_prox(bool wide, uintptr_t pairs, long edges, long H, long W, uintptr_t x, uintptr_t mask, uintptr_t value,
              uintptr_t labels, uintptr_t gap, long count, double smoothness, int threads) {
-  nb::gil_scoped_release release;
-  const auto [chain, graph, keep] = domain_of(pairs, edges, H, W, mask);
-  if (wide)
-    return kernels().tv64.prox(graph, chain, at<double>(x), keep, at<double>(value), at<int64_t>(labels), at<double>(gap),
-                               count, smoothness, threads);
-  return kernels().tv32.prox(graph, chain, at<float>(x), keep, at<float>(value), at<int64_t>(labels), at<double>(gap),
-                             count, smoothness, threads);
+  return by_size(wide, [&](auto zero) {
+    using T = decltype(zero);
+    const auto [chain, graph, keep] = domain_of(pairs, edges, H, W, mask);
+    return tv_kernels<T>().prox(graph, chain, at<T>(x), keep, at<T>(value), at<int64_t>(labels), at<double>(gap), count,
+                                smoothness, threads);
+  });
 }
 
 bool fused_forward(bool wide, uintptr_t pairs, long edges, long H, long W, uintptr_t scores, uintptr_t mask,
                    uintptr_t weights, uintptr_t labels, long count, double smoothness, int threads) {
-  nb::gil_scoped_release release;
-  const auto [chain, graph, keep] = domain_of(pairs, edges, H, W, mask);
-  if (wide)
-    return kernels().tv64.forward(graph, chain, at<double>(scores), keep, at<double>(weights), at<int32_t>(labels), count,
-                                  smoothness, threads);
-  return kernels().tv32.forward(graph, chain, at<float>(scores), keep, at<float>(weights), at<int32_t>(labels), count,
-                                smoothness, threads);
+  return by_size(wide, [&](auto zero) {
+    using T = decltype(zero);
+    const auto [chain, graph, keep] = domain_of(pairs, edges, H, W, mask);
+    return tv_kernels<T>().forward(graph, chain, at<T>(scores), keep, at<T>(weights), at<int32_t>(labels), count,
+                                   smoothness, threads);
+  });
 }
 
 void fused_backward(bool wide, uintptr_t weights, uintptr_t labels, uintptr_t gradient, uintptr_t result, long count,
                     long n, int threads) {
-  nb::gil_scoped_release release;
-  const auto* groups = at<const int32_t>(labels);
-  if (wide)
-    kernels().tv64.backward(at<double>(weights), groups, at<double>(gradient), at<double>(result), count, n, threads);
-  else
-    kernels().tv32.backward(at<float>(weights), groups, at<float>(gradient), at<float>(result), count, n, threads);
+  by_size(wide, [&](auto zero) {
+    using T = decltype(zero);
+    tv_kernels<T>().backward(at<T>(weights), at<const int32_t>(labels), at<T>(gradient), at<T>(result), count, n, threads);
+  });
 }
 
 bool attend_forward(bool wide, uintptr_t weights, uintptr_t values, uintptr_t context, long B, long Q, long N, long D,
                     double most, int threads) {
-  nb::gil_scoped_release release;
-  if (wide)
-    return kernels().attend64.forward(at<double>(weights), at<double>(values), at<double>(context), B, Q, N, D, most,
-                                      threads);
-  return kernels().attend32.forward(at<float>(weights), at<float>(values), at<float>(context), B, Q, N, D, most, threads);
+  return by_size(wide, [&](auto zero) {
+    using T = decltype(zero);
+    return attend_kernels<T>().forward(at<T>(weights), at<T>(values), at<T>(context), B, Q, N, D, most, threads);
+  });
 }
 
 void attend_backward(bool wide, uintptr_t weights, uintptr_t values, uintptr_t gradient, uintptr_t to_weights,
                      uintptr_t to_values, long B, long Q, long N, long D, int threads) {
-  nb::gil_scoped_release release;
-  if (wide)
-    kernels().attend64.backward(at<double>(weights), at<double>(values), at<double>(gradient), at<double>(to_weights),
-                                at<double>(to_values), B, Q, N, D, threads);
-  else
-    kernels().attend32.backward(at<float>(weights), at<float>(values), at<float>(gradient), at<float>(to_weights),
-                                at<float>(to_values), B, Q, N, D, threads);
+  by_size(wide, [&](auto zero) {
+    using T = decltype(zero);
+    attend_kernels<T>().backward(at<T>(weights), at<T>(values), at<T>(gradient), at<T>(to_weights), at<T>(to_values), B,
+                                 Q, N, D, threads);
+  });
 }
 
 void chord_moments(uintptr_t semi, uintptr_t centre, uintptr_t nodes, uintptr_t weights, int count, uintptr_t moments,
                    long R, long J, int threads) {
   nb::gil_scoped_release release;
-  kernels().chords(at<double>(semi), at<double>(centre), at<double>(nodes), at<double>(weights), count,
-                   at<double>(moments), R, J, threads);
+  chord_kernel()(at<double>(semi), at<double>(centre), at<double>(nodes), at<double>(weights), count,
+                 at<double>(moments), R, J, threads);
 }
 
 // Addresses of weights, positions and floor, and the strides of the last two.
 using Cells = std::tuple<uintptr_t, uintptr_t, uintptr_t, long, long>;
 
 template <class T>
-foveate::EmCells<T> cells_of(const Cells& c) {
+EmCells<T> cells_of(const Cells& c) {
   return {at<T>(std::get<0>(c)), at<T>(std::get<1>(c)), at<T>(std::get<2>(c)), std::get<3>(c), std::get<4>(c)};
 }
 
 bool em_weights(bool wide, uintptr_t weights, uintptr_t mask, uintptr_t unit, uintptr_t filled, long B, long N, int threads) {
-  nb::gil_scoped_release release;
-  const auto run = [&](const auto& em, auto zero) {
+  return by_size(wide, [&](auto zero) {
     using T = decltype(zero);
-    return em.weights(at<T>(weights), at<uint8_t>(mask), at<T>(unit), at<uint8_t>(filled), B, N, threads);
-  };
-  return wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
+    return em_kernels<T>().weights(at<T>(weights), at<uint8_t>(mask), at<T>(unit), at<uint8_t>(filled), B, N, threads);
+  });
 }
 
 template <class T>
@@ -145,25 +144,21 @@ void exponential(bool wide, uintptr_t logarithms, uintptr_t result, long count) 
 
 void em_forward(bool wide, const Cells& cells, uintptr_t start, uintptr_t states, uintptr_t shares, uintptr_t likelihood,
                 long B, long R, long K, long N, long iterations, int threads) {
-  nb::gil_scoped_release release;
-  const auto run = [&](const auto& em, auto zero) {
+  by_size(wide, [&](auto zero) {
     using T = decltype(zero);
-    em.forward(cells_of<T>(cells), at<T>(start), at<double>(states), at<T>(shares), at<T>(likelihood), B, R, K, N,
+    em_kernels<T>().forward(cells_of<T>(cells), at<T>(start), at<double>(states), at<T>(shares), at<T>(likelihood), B, R, K, N,
                iterations, threads);
-  };
-  wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
+  });
 }
 
 void em_backward(bool wide, const Cells& cells, uintptr_t states, uintptr_t shares, uintptr_t to_last,
                  uintptr_t to_likelihood, uintptr_t to_weights, uintptr_t to_start, long B, long R, long K, long N,
                  long iterations, int threads) {
-  nb::gil_scoped_release release;
-  const auto run = [&](const auto& em, auto zero) {
+  by_size(wide, [&](auto zero) {
     using T = decltype(zero);
-    em.backward(cells_of<T>(cells), at<double>(states), at<T>(shares), at<T>(to_last), at<T>(to_likelihood),
+    em_kernels<T>().backward(cells_of<T>(cells), at<double>(states), at<T>(shares), at<T>(to_last), at<T>(to_likelihood),
                 at<T>(to_weights), at<T>(to_start), B, R, K, N, iterations, threads);
-  };
-  wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
+  });
 }
 
 // The plan is (components, restarts) of every kind of start.
@@ -177,77 +172,68 @@ struct Kinds {
       restarts.push_back(R);
     }
   }
-  foveate::StartPlan plan() const { return {components.data(), restarts.data(), static_cast<long>(components.size())}; }
+  StartPlan plan() const { return {components.data(), restarts.data(), static_cast<long>(components.size())}; }
 };
 
-void spread_starts(bool wide, uintptr_t weights, uintptr_t positions, long position_stride, uintptr_t draws,
-                   const Plan& plan, uintptr_t means, long B, long N, int threads) {
-  nb::gil_scoped_release release;
+void spread(bool wide, uintptr_t weights, uintptr_t positions, long position_stride, uintptr_t draws, const Plan& plan,
+            uintptr_t means, long B, long N, int threads) {
   const Kinds kinds(plan);
-  if (wide)
-    foveate::spread_starts(at<double>(weights), at<double>(positions), position_stride, at<double>(draws), kinds.plan(),
-                           at<double>(means), B, N, threads);
-  else
-    foveate::spread_starts(at<float>(weights), at<float>(positions), position_stride, at<float>(draws), kinds.plan(),
-                           at<float>(means), B, N, threads);
+  by_size(wide, [&](auto zero) {
+    using T = decltype(zero);
+    spread_starts(at<T>(weights), at<T>(positions), position_stride, at<T>(draws), kinds.plan(), at<T>(means), B, N, threads);
+  });
 }
 
 void em_choose(bool wide, const Cells& cells, uintptr_t means, long means_stride, const Plan& plan, double variance,
                double background, double penalty, uintptr_t begin, uintptr_t end, uintptr_t criterion,
                uintptr_t likelihood, long B, long N, long iterations, int threads) {
-  nb::gil_scoped_release release;
   const Kinds kinds(plan);
-  const auto run = [&](const auto& em, auto zero) {
+  by_size(wide, [&](auto zero) {
     using T = decltype(zero);
-    const foveate::EmChoice<T> choice = {at<T>(means), means_stride, kinds.plan(), variance, background, penalty};
-    em.choose(cells_of<T>(cells), choice, at<T>(begin), at<T>(end), at<T>(criterion), at<T>(likelihood), B, N, iterations,
+    const EmChoice<T> choice = {at<T>(means), means_stride, kinds.plan(), variance, background, penalty};
+    em_kernels<T>().choose(cells_of<T>(cells), choice, at<T>(begin), at<T>(end), at<T>(criterion), at<T>(likelihood), B, N, iterations,
               threads);
-  };
-  wide ? run(kernels().em64, double{}) : run(kernels().em32, float{});
+  });
 }
 
 bool density_moments(bool wide, const Cells& cells, uintptr_t mask, uintptr_t mean, uintptr_t covariance, long B, long N,
                      int threads) {
-  nb::gil_scoped_release release;
-  const auto run = [&](const auto& density, auto zero) {
+  return by_size(wide, [&](auto zero) {
     using T = decltype(zero);
-    return density.moments(cells_of<T>(cells), at<uint8_t>(mask), at<T>(mean), at<T>(covariance), B, N, threads);
-  };
-  return wide ? run(kernels().density64, double{}) : run(kernels().density32, float{});
+    return density_kernels<T>().moments(cells_of<T>(cells), at<uint8_t>(mask), at<T>(mean), at<T>(covariance), B, N, threads);
+  });
 }
 
 bool density_sound(bool wide, uintptr_t mean, uintptr_t matrix, long R) {
-  if (wide) return kernels().density64.sound(at<double>(mean), at<double>(matrix), R);
-  return kernels().density32.sound(at<float>(mean), at<float>(matrix), R);
+  return by_size(wide, [&](auto zero) {
+    using T = decltype(zero);
+    return density_kernels<T>().sound(at<T>(mean), at<T>(matrix), R);
+  });
 }
 
 void density_normal(bool wide, uintptr_t mean, uintptr_t covariance, uintptr_t centres, uintptr_t variance, uintptr_t out,
                     long R, long J, int threads) {
-  nb::gil_scoped_release release;
-  const auto run = [&](const auto& density, auto zero) {
+  by_size(wide, [&](auto zero) {
     using T = decltype(zero);
-    density.normal(at<T>(mean), at<T>(covariance), at<double>(centres), at<double>(variance), at<T>(out), R, J, threads);
-  };
-  wide ? run(kernels().density64, double{}) : run(kernels().density32, float{});
+    density_kernels<T>().normal(at<T>(mean), at<T>(covariance), at<double>(centres), at<double>(variance), at<T>(out), R, J, threads);
+  });
 }
 
 void density_paraboloid(bool wide, uintptr_t mean, uintptr_t covariance, uintptr_t centres, uintptr_t variance,
                         uintptr_t nodes, uintptr_t weights, int count, double thinnest, uintptr_t out, long R, long J,
                         int threads) {
-  nb::gil_scoped_release release;
-  const auto run = [&](const auto& density, auto zero) {
+  by_size(wide, [&](auto zero) {
     using T = decltype(zero);
-    density.paraboloid(at<T>(mean), at<double>(covariance), at<double>(centres), at<double>(variance), at<double>(nodes),
+    density_kernels<T>().paraboloid(at<T>(mean), at<double>(covariance), at<double>(centres), at<double>(variance), at<double>(nodes),
                        at<double>(weights), count, thinnest, at<T>(out), R, J, threads);
-  };
-  wide ? run(kernels().density64, double{}) : run(kernels().density32, float{});
+  });
 }
 
 }  // namespace
 
 NB_MODULE(_native, m) {
   m.attr("interface") = 5;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
-  m.def("unit", [] { return kernels().unit; });
+  m.def("unit", &unit_name);
   m.def("entmax_forward", &entmax_forward);
   m.def("entmax_backward", &entmax_backward);
   m.def("tv_prox", &tv_prox);
@@ -260,7 +246,7 @@ NB_MODULE(_native, m) {
   m.def("em_weights", &em_weights);
   m.def("em_forward", &em_forward);
   m.def("em_backward", &em_backward);
-  m.def("spread_starts", &spread_starts);
+  m.def("spread_starts", &spread);
   m.def("em_choose", &em_choose);
   m.def("density_moments", &density_moments);
   m.def("density_sound", &density_sound);
