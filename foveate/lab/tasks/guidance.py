@@ -1,4 +1,4 @@
-"""Guided attention of words: towards the boxes of the phrases that contain them, where annotators have drawn any."""
+"""Guided attention: towards the region of a question, or the boxes of the phrase that a word stands in, where known."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from foveate.attention import Grid
+from foveate.errors import DataError
 from foveate.lab.data.samples import Caption
 from foveate.lab.losses import kl_guidance
 from foveate.metrics.grounding import Locations, relevant_cells, relevant_locations
@@ -57,3 +59,35 @@ def guide(weights: Tensor, targets: Tensor) -> Tensor:
     guided = targets.any(-1)
     count = guided.sum().clamp_min(1)
     return kl_guidance(weights[guided][:, None], targets[guided][:, None]) * (len(targets) / count)
+
+
+def score_guidance(
+    attend: nn.Module, scores: Tensor, targets: Tensor, *, grid: Grid | None, mask: Tensor | None
+) -> Tensor:
+    """The mechanism's own loss of its scores, summed over the rows that have a target.
+
+    Args:
+        attend: a mechanism with `loss`, whose gradient also reaches locations without weight.
+        scores: (B, ..., N).
+        targets: (B, ..., N), rows that are non-negative and need not sum to one; rows of zeros have no target.
+        grid, mask: of the attention, (B, N).
+
+    Raises DataError for an attention without a loss of its scores.
+    """
+    loss = getattr(attend, "loss", None)
+    if loss is None:
+        raise DataError(
+            f"guidance: expected an attention with a loss of its scores, got {type(attend).__name__}; "
+            "set guidance=0 or guidance_loss=kl"
+        )
+    counts = torch.ones_like(targets[..., :1, :] if targets.ndim > 2 else targets)
+    if mask is not None:
+        counts = counts * (mask[:, None] if targets.ndim > 2 else mask)
+    targets = targets * counts
+    total = targets.sum(-1, keepdim=True)
+    guided = total[..., 0] > 0
+    # Rows without a target are given any distribution, since the loss takes no others; they do not count.
+    even = (counts / counts.sum(-1, keepdim=True).clamp_min(1)).expand_as(targets)
+    own = torch.where(guided[..., None], targets / total.where(total > 0, 1), even)
+    losses: Tensor = loss(scores, own, grid=grid, mask=mask)
+    return losses.where(guided, 0).sum()

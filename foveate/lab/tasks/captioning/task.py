@@ -23,7 +23,7 @@ from foveate.lab.tasks.captioning.predictor import CaptionPredictor
 from foveate.lab.tasks.captioning.report import DEMO, PRESENTATION
 from foveate.lab.tasks.captioning.self_critical import self_critical_loss
 from foveate.lab.tasks.captioning.settings import CaptioningSettings
-from foveate.lab.tasks.guidance import phrase_targets
+from foveate.lab.tasks.guidance import phrase_targets, score_guidance
 from foveate.lab.tasks.images import encoder_input
 from foveate.lab.tasks.inputs import CaptionedTask
 from foveate.lab.tasks.presentation import Demo, Presentation
@@ -217,12 +217,6 @@ def _guidance(model: Captioner, captioned: Captioned, batch: CaptionBatch) -> Te
     targets = phrase_targets(captions, [(H, W) for H, W in shapes], captioned.image_scores, first=0)
     targets = targets * batch.mask[..., None]
     guided = targets.any(-1)
-    loss = getattr(model.attend, "loss", None)
-    if loss is None:
-        raise DataError(
-            f"guidance: expected an attention with a loss of its scores, got {type(model.attend).__name__}; set "
-            "guidance=0 or use another mechanism"
-        )
-    own: Tensor = loss(captioned.image_scores, targets, grid=attended.grid, mask=attended.mask)
+    own = score_guidance(model.attend, captioned.image_scores, targets, grid=attended.grid, mask=attended.mask)
     before = kl_guidance(captioned.input_weights[guided][:, None], targets[guided][:, None])
-    return own.where(guided, 0).sum() + before
+    return own + before

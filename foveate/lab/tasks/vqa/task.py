@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from foveate.attention.arguments import Grid, grid_size, map_weights
+from foveate.attention.arguments import grid_size, map_weights
 from foveate.errors import DataError
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.data.vocabulary import AnswerVocabulary
@@ -18,7 +18,7 @@ from foveate.lab.losses import LOSSES
 from foveate.lab.metrics import AnswerAccuracy, choose_answers
 from foveate.lab.metrics.accuracy import Rule, question_keys
 from foveate.lab.models import Answered, AnsweringModel, ReasoningDAN
-from foveate.lab.models.answering import Reading
+from foveate.lab.tasks.guidance import score_guidance
 from foveate.lab.tasks.images import encoder_input
 from foveate.lab.tasks.inputs import ImageTextTask, Inputs
 from foveate.lab.tasks.presentation import Demo, Presentation
@@ -183,7 +183,9 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
             raise DataError("guidance: expected features on a grid, got regions; set guidance=0 or use other features")
         H, W = grid_size(attended.grid)
         if self.settings.guidance_loss == "scores":
-            return _score_guidance(answered.reading, attended.grid, target)
+            reading = answered.reading
+            targets = map_weights(target, attended.grid, reading.scores.shape[-1])
+            return score_guidance(reading.attend, reading.scores, targets, grid=attended.grid, mask=reading.mask)
         return LOSSES[self.settings.guidance_loss].function(attended.map(H, W), resample_map(target, H, W))
 
     def run(self, model: AnsweringModel, batch: VQABatch) -> Answered:
@@ -217,21 +219,6 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
     def predictor(self, model: AnsweringModel) -> VQAPredictor:
         """The model behind `answer(image, question)`."""
         return VQAPredictor(self, model)
-
-
-def _score_guidance(reading: Reading, grid: Grid, target: Tensor) -> Tensor:
-    """The mechanism's own loss of the scores, summed over the examples that have a target (B, H, W)."""
-    weights = map_weights(target, grid, reading.scores.shape[-1])
-    weights = weights if reading.mask is None else weights * reading.mask
-    total = weights.sum(-1, keepdim=True)
-    loss = getattr(reading.attend, "loss", None)
-    if loss is None:
-        raise DataError(
-            f"guidance: expected an attention with a loss of its scores, got {type(reading.attend).__name__}; set "
-            "guidance_loss=kl"
-        )
-    losses: Tensor = loss(reading.scores, weights / total.where(total > 0, 1), grid=grid, mask=reading.mask)
-    return losses.where(total[..., 0] > 0, 0).sum()
 
 
 def _ids(texts: Iterable[str]) -> Tensor:
