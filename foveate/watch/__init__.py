@@ -17,6 +17,7 @@ from foveate.watch.measure import AttentionEvaluation, Maps, evaluate_attention,
 from foveate.watch.model_families import FAMILIES, Family, find_layout
 from foveate.watch.record import Record, Records
 from foveate.watch.reductions import REDUCTIONS
+from foveate.watch.relevance import gradient_times_input, integrated_gradients
 from foveate.watch.spoken_words import Word
 from foveate.watch.watching import watch
 
@@ -36,7 +37,9 @@ __all__ = [
     "describe",
     "evaluate_attention",
     "find_layout",
+    "gradient_times_input",
     "hub_source",
+    "integrated_gradients",
     "intervene",
     "load_pretrained",
     "look",

@@ -1,0 +1,371 @@
+"""Relevance: how much every image token raised a score, through all layers of a model.
+
+Attention weights say what was read; weighted by the gradient of a score, layer upon layer, they say what it changed.
+The rivals that need no attention, integrated gradients and gradient times input, stand at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foveate.checks import check_counts, check_shape
+from foveate.errors import ShapeError
+from foveate.watch.calls import sdpa_weights, unpack_groups, with_heads
+from foveate.watch.inside import around_attention, unfused
+from foveate.watch.modules import INNER, add_around, attention_modules, is_over_tokens
+from foveate.watch.reductions import Choice, over_heads, positive_part
+
+TEXT, IMAGE = "text", "image"
+# From the side of the queries to the side of the keys: how relevant each key was to each query.
+Relevances: TypeAlias = dict[tuple[str, str], Tensor]
+_OF_IMAGE = re.compile(r"vis|image|r_layers")
+
+
+@dataclass(eq=False)
+class Link:
+    """One attention call between the tokens of a model, once a score was differentiated.
+
+    Attributes:
+        name: of the module.
+        queries, keys: how many there are.
+        mean: (Q, N) the positive part of weights times gradient, over the heads as they are combined.
+        rows: (M, R, N) the same of every head, of the rows asked for only.
+    """
+
+    name: str
+    queries: int
+    keys: int
+    mean: Tensor | None = None
+    rows: Tensor | None = None
+
+
+@dataclass(eq=False)
+class Links:
+    """The calls of one forward pass, in order; `differentiate` fills them for a score.
+
+    Of every call only the reduction over heads is kept, (Q, N). Under SDPA no weights exist before the gradient passes
+    the call: they are computed there, used and dropped.
+
+    Attributes:
+        calls: of the pass.
+        heads: how heads are combined, as in `over_heads`.
+        rows: of which each head is kept too.
+    """
+
+    heads: Choice
+    calls: list[Link]
+    anchor: Tensor
+    rows: tuple[int, ...] = ()
+    scale: float = 1.0
+
+    def differentiate(self, score: Tensor, rows: Sequence[int] = (0,), again: bool = False) -> None:
+        """Fill `mean` and `rows` of every call for a scalar score; with `again` another score may follow."""
+        self.rows = tuple(rows)
+        for call in self.calls:
+            call.mean = call.rows = None
+        # The gradients of half precision would underflow.
+        self.scale = 1024.0 if score.dtype == torch.float16 else 1.0
+        torch.autograd.grad(score * self.scale, self.anchor, retain_graph=again, allow_unused=True)
+
+    def note(self, call: Link, weights: Tensor, gradient: Tensor) -> None:
+        """Take what a gradient says of the weights (1, M, Q, N) of a call."""
+        part = positive_part(weights[0].float(), gradient[0].float() / self.scale)
+        call.mean = over_heads(part, self.heads)
+        call.rows = part[:, [row % part.shape[1] for row in self.rows]]
+
+    @property
+    def filled(self) -> list[Link]:
+        """The calls on which the score depended."""
+        return [call for call in self.calls if call.mean is not None]
+
+
+@contextmanager
+def linked(model: nn.Module, wanted: Callable[[str], bool], heads: Choice = "mean") -> Iterator[Links]:
+    """Run one example through a model so that `Links.differentiate` reaches the attention of the wanted modules.
+
+    The model computes with its own kernels. No parameter needs a gradient.
+
+    >>> attend = nn.MultiheadAttention(8, 2, batch_first=True).requires_grad_(False)
+    >>> with linked(attend, lambda name: True) as links:
+    ...     out = attend(*[torch.randn(1, 3, 8)] * 3)[0]
+    >>> links.differentiate(out.sum())
+    >>> links.calls[0].mean.shape
+    torch.Size([3, 3])
+    """
+    links = Links(heads, [], torch.zeros((), requires_grad=True))
+    with ExitStack() as undo, torch.enable_grad():
+        for part in model.modules():
+            if isinstance(part, nn.TransformerEncoderLayer):
+                undo.callback(add_around(part, unfused, INNER))
+        for name, module in attention_modules(model):
+            if wanted(name) and is_over_tokens(module):
+                own = _Joined(links, name, module)
+                undo.callback(add_around(module, around_attention(module, own.attend, own.weights), INNER))
+        yield links
+
+
+@dataclass
+class _Joined:
+    """The calls of one module, joined to the graph of the anchor."""
+
+    links: Links
+    name: str
+    module: nn.Module
+
+    def attend(self, call: dict[str, Any]) -> Tensor:
+        given = {name: value for name, value in call.items() if value is not None and name != "dropout_p"}
+        shape = given["query"].shape[:-1]
+        given = unpack_groups(self.module, given)
+        query, key, value = (given.pop(name) for name in ("query", "key", "value"))
+        link = self._link(query.shape[-2], key.shape[-2])
+        result: Tensor = _Fused.apply(  # type: ignore[no-untyped-call]
+            self.links.anchor,
+            query,
+            key,
+            value,
+            given,
+            lambda w, g: self.links.note(link, with_heads(w, self.module), g),
+        )
+        return result.reshape(*shape, -1)
+
+    def weights(self, scores: Tensor, softmax: Callable[[Tensor], Tensor]) -> Tensor:
+        weights = softmax(scores)
+        link = self._link(*weights.shape[-2:])
+
+        def note(weights: Tensor, gradient: Tensor) -> None:
+            self.links.note(link, with_heads(weights, self.module), with_heads(gradient, self.module))
+
+        result: Tensor = _Seen.apply(self.links.anchor, weights, note)  # type: ignore[no-untyped-call]
+        return result
+
+    def _link(self, queries: int, keys: int) -> Link:
+        self.links.calls.append(Link(self.name, queries, keys))
+        return self.links.calls[-1]
+
+
+class _Seen(torch.autograd.Function):
+    """Weights as they are, whose gradient is noted."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, weights: Tensor, note: Callable[[Tensor, Tensor], None]) -> Tensor:
+        """The weights."""
+        ctx.save_for_backward(weights)
+        ctx.note = note
+        return weights.view_as(weights)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """Note the gradient and pass it on."""
+        ctx.note(*ctx.saved_tensors, gradients[0])
+        return gradients[0].new_zeros(()), gradients[0], None
+
+
+class _Fused(torch.autograd.Function):
+    """Scaled dot-product attention by torch's kernel; its weights are computed when the gradient comes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, anchor: Tensor, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any], note: Any
+    ) -> Tensor:
+        """The context."""
+        mask = options.pop("attn_mask", None)
+        ctx.save_for_backward(query, key, value, mask)
+        ctx.options, ctx.note = options, note
+        return F.scaled_dot_product_attention(query, key, value, mask, **options)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """Compute the call again by way of its weights, note their gradient, and pass the others on."""
+        *inputs, mask = ctx.saved_tensors
+        with torch.enable_grad():
+            query, key, value = (x.detach().requires_grad_() for x in inputs)
+            weights = sdpa_weights(query, key, value, mask, **ctx.options)
+            spread = value
+            if ctx.options.get("enable_gqa"):
+                spread = value.repeat_interleave(weights.shape[-3] // value.shape[-3], -3)
+            found = torch.autograd.grad(weights @ spread, (weights, query, key, value), gradients[0])
+        ctx.note(weights.detach(), found[0])
+        return gradients[0].new_zeros(()), *found[1:], None, None
+
+
+def relevant_row(links: Sequence[Link], rows: Sequence[int]) -> Tensor:
+    """The relevance (N,) of every token for a score read at some rows, in a stack of self-attention.
+
+    r = e (I + Ā_L) ... (I + Ā_1),  e the mean over the rows, Ā = mean over heads of max(0, ∇A ⊙ A)
+
+    the row of R ← R + Ā R (equations 5 and 6), computed from the last layer on as vectors. A last call with one query
+    of its own (a pooling head) is where the row begins.
+
+    Args:
+        links: of one forward pass and score.
+        rows: positions of the tokens at which the score is read.
+
+    Reference: Chefer et al. 2021.
+
+    >>> link = Link("attn", 2, 2, torch.tensor([[0.0, 0.5], [0.0, 0.0]]))
+    >>> relevant_row([link, link], [0]).tolist()
+    [1.0, 1.0]
+    """
+    square = [link.mean for link in links if link.mean is not None and link.queries == link.keys]
+    pooled = [link.mean for link in links if link.mean is not None and link.queries == 1 < link.keys]
+    if not square:
+        raise ShapeError("relevance: expected layers of self-attention, got none; choose other layers")
+    size = square[0].shape[-1]
+    row = pooled[-1][0] if pooled else torch.zeros(size, device=square[0].device)
+    if not pooled:
+        row[[place % size for place in rows]] = 1 / len(rows)
+    for mean in reversed(square):
+        row = row + row @ mean
+    return row
+
+
+def relevances(links: Sequence[Link], *, attends_image: Callable[[str], bool]) -> Relevances:
+    """The relevance of text and image tokens to each other, in a model with cross-attention.
+
+    Self-attention: R^ss ← R^ss + Ā R^ss, R^sq ← R^sq + Ā R^sq (equations 6 and 7). Cross-attention from s to q:
+    R^sq ← R^sq + (R̄^ss)ᵀ Ā R̄^qq, R^ss ← R^ss + Ā R^qs (10 and 11), R̄ = I + (R − I) / row sums (8 and 9). The two
+    directions of one layer use what was there before both.
+
+    Args:
+        links: of one forward pass and score.
+        attends_image: True for the names of modules in which text attends to the image (or both to each other).
+
+    Reference: Chefer et al. 2021.
+    """
+    cross = next((link for link in links if attends_image(link.name)), None)
+    if cross is None:
+        raise ShapeError("relevance: expected a call in which text attends to the image, got none; choose other layers")
+    sizes = {TEXT: cross.queries, IMAGE: cross.keys}
+    like = next(link.mean for link in links if link.mean is not None)
+    found: Relevances = {
+        (a, b): torch.eye(sizes[a], device=like.device)
+        if a == b
+        else torch.zeros(sizes[a], sizes[b], device=like.device)
+        for a in sizes
+        for b in sizes
+    }
+    for group in _parallel(links, sizes, attends_image):
+        added: Relevances = {}
+        for mean, s, q in group:
+            if s == q:
+                for other in sizes:
+                    added[s, other] = mean @ found[s, other]
+            else:
+                added[s, q] = _self_normalised(found[s, s]).T @ mean @ _self_normalised(found[q, q])
+                added[s, s] = mean @ found[q, s]
+        for pair, more in added.items():
+            found[pair] = found[pair] + more
+    return found
+
+
+def _parallel(
+    links: Sequence[Link], sizes: dict[str, int], attends_image: Callable[[str], bool]
+) -> list[list[tuple[Tensor, str, str]]]:
+    """Calls with the sides of their queries and keys; the two directions of one cross-attention go together."""
+    groups: list[list[tuple[Tensor, str, str]]] = []
+    decodes = any("decoder" in link.name for link in links)
+    before: tuple[str, str] | None = None
+    for link in links:
+        if link.mean is None or not {link.queries, link.keys} <= set(sizes.values()):
+            continue
+        reads = _OF_IMAGE.search(link.name) or (decodes and "decoder" not in link.name)
+        sides = _sides(link, sizes, attends_image, before, IMAGE if reads else TEXT)
+        if before is not None and sides[0] != sides[1] and before == sides[::-1]:
+            groups[-1].append((link.mean, *sides))
+            before = None
+        else:
+            groups.append([(link.mean, *sides)])
+            before = sides
+    return groups
+
+
+def _sides(
+    link: Link,
+    sizes: dict[str, int],
+    attends_image: Callable[[str], bool],
+    before: tuple[str, str] | None,
+    by_name: str,
+) -> tuple[str, str]:
+    """To which side queries and keys belong: by their number, and by name where both sides have as many tokens."""
+    if sizes[TEXT] != sizes[IMAGE]:
+        by_size = {size: side for side, size in sizes.items()}
+        return by_size[link.queries], by_size[link.keys]
+    if attends_image(link.name):
+        return (IMAGE, TEXT) if before == (TEXT, IMAGE) else (TEXT, IMAGE)
+    return by_name, by_name
+
+
+def _self_normalised(relevance: Tensor) -> Tensor:
+    """R̄ = I + (R − I) / its row sums, rows of zeros staying zero."""
+    eye = torch.eye(len(relevance), device=relevance.device)
+    rest = relevance - eye
+    total = rest.sum(-1, keepdim=True)
+    return eye + rest / total.where(total > 0, 1)
+
+
+def margin(logits: Tensor, chosen: int) -> Tensor:
+    """The logit (V,) of a choice above the best other one.
+
+    >>> margin(torch.tensor([1.0, 4.0, 2.0]), 1).item()
+    2.0
+    """
+    others = torch.cat([logits[:chosen], logits[chosen + 1 :]])
+    return logits[chosen] - others.max() if len(others) else logits[chosen]
+
+
+def gradient_times_input(
+    score: Callable[[Tensor], Tensor], images: Tensor, *, baseline: Tensor | None = None
+) -> Tensor:
+    """The gradient of a score by every pixel times its distance from a baseline, (B, H, W), summed over channels.
+
+    Args:
+        score: from images (B, C, H, W) to (B,), with gradients.
+        images: (B, C, H, W).
+        baseline: what broadcasts to the images and stands for nothing; zeros when None.
+
+    Reference: Shrikumar et al. 2016.
+
+    >>> gradient_times_input(lambda x: (x**2).sum((1, 2, 3)), torch.full((1, 1, 1, 1), 3.0)).item()
+    18.0
+    """
+    start = torch.zeros_like(images) if baseline is None else baseline.to(images).expand_as(images)
+    return (_gradient(score, images) * (images - start)).sum(1)
+
+
+def integrated_gradients(
+    score: Callable[[Tensor], Tensor], images: Tensor, *, baseline: Tensor | None = None, steps: int = 32
+) -> Tensor:
+    """Integrated gradients, (B, H, W), summed over channels: its sum is the score minus that of the baseline.
+
+    (x − x₀) ∫ ∇score(x₀ + a (x − x₀)) da over a from 0 to 1, by the midpoints of equal steps.
+
+    Args:
+        score, images, baseline: as in `gradient_times_input`.
+        steps: of the integral, each one forward and backward pass.
+
+    Reference: Sundararajan et al. 2017.
+
+    >>> integrated_gradients(lambda x: (x**2).sum((1, 2, 3)), torch.full((1, 1, 1, 1), 3.0)).item()
+    9.0
+    """
+    check_counts("integrated_gradients", steps=steps)
+    start = torch.zeros_like(images) if baseline is None else baseline.to(images).expand_as(images)
+    places = [(step + 0.5) / steps for step in range(steps)]
+    total = torch.stack([_gradient(score, torch.lerp(start, images, place)) for place in places]).mean(0)
+    return (total * (images - start)).sum(1)
+
+
+def _gradient(score: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    with torch.enable_grad():
+        x = images.detach().requires_grad_()
+        found = score(x)
+        check_shape("gradient", "the result of score", found, (len(images),), "(B,), one number per image")
+        return torch.autograd.grad(found.sum(), x)[0]
