@@ -5,12 +5,15 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "kernels.h"
+#include "stream.h"
 #include "unit.h"
 
 namespace nb = nanobind;
@@ -229,10 +232,88 @@ void density_paraboloid(bool wide, uintptr_t mean, uintptr_t covariance, uintptr
   });
 }
 
+// Address, strides of example, head and row.
+using Rows = std::tuple<uintptr_t, long, long, long>;
+
+// Everything that both directions of streaming attention take; see StreamInputs.
+struct StreamCall {
+  bool wide;
+  std::vector<long> sizes;  // B, M, groups, Q, N, E, D
+  Rows query, key, value, alpha, cooling;
+  uintptr_t mask;
+  bool boolean;
+  std::vector<long> mask_strides;
+  double lowest, scale;
+  bool causal;
+  double dropout;
+  uint32_t seed;
+  int threads;
+
+  template <class T>
+  StreamInputs<T> inputs() const {
+    const auto rows = [](const Rows& r) {
+      return Strided<const T>{at<const T>(std::get<0>(r)), std::get<1>(r), std::get<2>(r), std::get<3>(r)};
+    };
+    const auto& n = sizes;
+    return {n[0], n[1], n[2], n[3], n[4], n[5], n[6], rows(query), rows(key), rows(value), rows(alpha), rows(cooling),
+            boolean ? at<const uint8_t>(mask) : nullptr, boolean ? nullptr : at<const T>(mask), mask_strides[0],
+            mask_strides[1], mask_strides[2], mask_strides[3], lowest, scale, causal, dropout, seed, threads};
+  }
+};
+
+// Supports that wait until tensors of their size have been made.
+template <class T>
+using Supports = std::vector<Support<T>>;
+
+template <class T>
+nb::object stream_forward_of(const StreamCall& call, uintptr_t context, uintptr_t state, uintptr_t counts, double most) {
+  auto kept = std::make_unique<Supports<T>>();
+  bool sound;
+  long total = 0;
+  {
+    nb::gil_scoped_release release;
+    sound = stream_kernels<T>().forward(
+        call.inputs<T>(), {at<T>(context), at<T>(state), at<int32_t>(counts), most, counts ? kept.get() : nullptr});
+    for (const auto& part : *kept) total += part.count;
+  }
+  if (!sound) return nb::none();
+  nb::capsule owner(kept.release(), [](void* p) noexcept { delete static_cast<Supports<T>*>(p); });
+  return nb::make_tuple(total, owner);
+}
+
+nb::object stream_forward(const StreamCall& call, uintptr_t context, uintptr_t state, uintptr_t counts, double most) {
+  return call.wide ? stream_forward_of<double>(call, context, state, counts, most)
+                   : stream_forward_of<float>(call, context, state, counts, most);
+}
+
+void stream_supports(bool wide, const nb::capsule& owner, uintptr_t places, uintptr_t weights) {
+  void* kept = owner.data();
+  by_size(wide, [&](auto zero) {
+    using T = decltype(zero);
+    auto* place = at<int32_t>(places);
+    T* weight = at<T>(weights);
+    for (auto& part : *static_cast<Supports<T>*>(kept)) {
+      place = std::copy_n(part.places.get(), part.count, place);
+      weight = std::copy_n(part.weights.get(), part.count, weight);
+      part = {};  // at once, so that there are never two copies of all
+    }
+  });
+}
+
+// gradient, state, counts, places, weights, to_weights; then the gradients to query, key, value, alpha, cooling, mask.
+void stream_backward(const StreamCall& call, const std::vector<uintptr_t>& from, const std::vector<uintptr_t>& to) {
+  by_size(call.wide, [&](auto zero) {
+    using T = decltype(zero);
+    stream_kernels<T>().backward(
+        call.inputs<T>(), {at<T>(from[0]), at<T>(from[1]), at<int32_t>(from[2]), at<int32_t>(from[3]), at<T>(from[4]),
+                           at<T>(from[5]), at<T>(to[0]), at<T>(to[1]), at<T>(to[2]), at<T>(to[3]), at<T>(to[4]), at<T>(to[5])});
+  });
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.attr("interface") = 5;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
+  m.attr("interface") = 6;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
   m.def("unit", &unit_name);
   m.def("entmax_forward", &entmax_forward);
   m.def("entmax_backward", &entmax_backward);
@@ -241,6 +322,12 @@ NB_MODULE(_native, m) {
   m.def("fused_backward", &fused_backward);
   m.def("attend_forward", &attend_forward);
   m.def("attend_backward", &attend_backward);
+  nb::class_<StreamCall>(m, "StreamCall")
+      .def(nb::init<bool, std::vector<long>, Rows, Rows, Rows, Rows, Rows, uintptr_t, bool, std::vector<long>, double,
+                    double, bool, double, uint32_t, int>());
+  m.def("stream_forward", &stream_forward);
+  m.def("stream_supports", &stream_supports);
+  m.def("stream_backward", &stream_backward);
   m.def("chord_moments", &chord_moments);
   m.def("exponential", &exponential);
   m.def("em_weights", &em_weights);
