@@ -26,6 +26,7 @@ from foveate.ops.plain import (
     plain_hypot,
     plain_prox_tv,
     plain_sort,
+    plain_stream,
     plain_where,
 )
 from foveate.registry import optional
@@ -40,16 +41,18 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """What each operator of foveate is in ordinary torch operations, for `ExportedProgram.run_decompositions`.
 
     >>> [str(op) for op in decompositions() if "foveate" in str(op)]
-    ['foveate.entmax_rows.default', 'foveate.entmax_alpha.default', 'foveate.prox_tv.default']
+    ['foveate.entmax_rows.default', 'foveate.entmax_alpha.default', 'foveate.prox_tv.default', 'foveate.stream.default']
     """
     import foveate.ops.entmax_alpha
     import foveate.ops.simplex
+    import foveate.ops.sparse_attention
     import foveate.ops.total_variation  # noqa: F401  they register their operators
 
     return {
         torch.ops.foveate.entmax_rows.default: plain_entmax,
         torch.ops.foveate.entmax_alpha.default: plain_entmax_alpha,
         torch.ops.foveate.prox_tv.default: plain_prox_tv,
+        torch.ops.foveate.stream.default: plain_stream,
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from foveate import MECHANISMS, entmax, mechanism, tvmax
+from foveate import MECHANISMS, entmax, mechanism, scaled_dot_product_attention, tvmax
 from foveate.export import decompositions, onnx_difference, plain_program, to_onnx
 from foveate.ops import prox_tv1d, prox_tv2d, prox_tv_graph
 from foveate.ops.plain import (
@@ -130,6 +130,24 @@ def test_plain_linear_algebra():
         torch.testing.assert_close(plain_sort(right, dim=1, descending=descending)[0], right.sort(1, descending)[0])
 
 
+class Stream(nn.Module):
+    def forward(self, q, k, v, mask):
+        options = {"transform": "entmax", "alpha": 1.5, "temperature": 0.7, "attn_mask": mask}
+        return scaled_dot_product_attention(q, k, v, **options)
+
+
+def test_streaming_attention_is_exported_as_one_operator_and_as_plain_operations():
+    q, k, v = (draw(2, 2, n, 4, seed=i, dtype=torch.float32) for i, n in enumerate((3, 5, 5)))
+    mask = draw(3, 5, seed=4) > -0.5
+    expected = Stream()(q, k, v, mask)
+    exported = torch.export.export(Stream(), (q, k, v, mask))
+    assert [str(n.target) for n in exported.graph.nodes if "foveate" in str(n.target)] == ["foveate.stream.default"]
+    torch.testing.assert_close(exported.module()(q, k, v, mask), expected)
+    plain = plain_program(Stream(), (q, k, v, mask))
+    assert not [node for node in plain.graph.nodes if "foveate" in str(node.target)]
+    torch.testing.assert_close(plain.module()(q, k, v, mask), expected, rtol=0, atol=1e-5)
+
+
 def test_recurrent_text_encoders_export_without_a_warning():
     class Read(nn.Module):
         def __init__(self) -> None:
@@ -156,7 +174,7 @@ def test_a_plain_program_needs_no_foveate(name):
     assert not [node for node in program.graph.nodes if "foveate" in str(node.target)]
     context, _ = program.module()(*inputs(3))
     torch.testing.assert_close(context, Read(name, masked=True)(*inputs(3))[0], rtol=0, atol=1e-5)
-    assert {str(op).split(".")[1] for op in decompositions()} == {"entmax_rows", "entmax_alpha", "prox_tv"}
+    assert {str(op).split(".")[1] for op in decompositions()} == {"entmax_rows", "entmax_alpha", "prox_tv", "stream"}
 
 
 @needs_onnx

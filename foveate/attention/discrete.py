@@ -26,7 +26,7 @@ from foveate.attention.arguments import (
     without_padding,
 )
 from foveate.attention.attended import Attended
-from foveate.attention.learnable import Temperature, learned_options, register_option
+from foveate.attention.learnable import Learnable, Temperature, learned_options, register_option
 from foveate.attention.mechanism import Mechanism, read_options
 from foveate.checks import as_number, at_least_float32, beside_rows, check_number, is_tracing
 from foveate.errors import ShapeError, UnknownName
@@ -251,12 +251,8 @@ class DiscreteAttention(nn.Module):
         """The options of the transform: numbers, and tensors that broadcast to the scores with 1 for the locations."""
         return {name: self._value(name) for name in self.options if name != "temperature"}
 
-    def _value(self, name: str) -> Any:
-        part = getattr(self, name) if name in self._learned else self.options[name]
-        return part() if isinstance(part, nn.Module) else part
-
-    def _cooled(self, scores: Tensor) -> Tensor:
-        """Scores over the temperature, in float32 at least: half precision overflows at small temperatures."""
+    def temperature_of(self, scores: Tensor) -> float | Tensor:
+        """What divides the scores: a number, or a tensor with as many axes as they have."""
         temperature = as_number(self._value("temperature"))
         if isinstance(temperature, Tensor):
             known = type(temperature) in (Tensor, nn.Parameter) and not temperature.is_meta and not is_tracing()
@@ -265,10 +261,25 @@ class DiscreteAttention(nn.Module):
                 raise ValueError(
                     f"{self.name}: expected temperature > 0, got {least:g}; 1 leaves the scores as they are"
                 )
-            wide = at_least_float32(scores)
-            return wide / beside_rows(self.name, "temperature", temperature, scores, (-1,)).to(wide.dtype)
+            return beside_rows(self.name, "temperature", temperature, scores, (-1,))
         check_number(self.name, "temperature", temperature, above=0.0, advice="1 leaves the scores as they are")
-        return scores if temperature == 1 else at_least_float32(scores) / temperature
+        return temperature
+
+    def is_learned(self, name: str) -> bool:
+        """True for an option that a module of ours keeps within its bounds."""
+        return isinstance(getattr(self, name, None), Learnable)
+
+    def _value(self, name: str) -> Any:
+        part = getattr(self, name) if name in self._learned else self.options[name]
+        return part() if isinstance(part, nn.Module) else part
+
+    def _cooled(self, scores: Tensor) -> Tensor:
+        """Scores over the temperature."""
+        temperature = self.temperature_of(scores)
+        if not isinstance(temperature, Tensor):
+            return scores if temperature == 1 else at_least_float32(scores) / temperature
+        wide = at_least_float32(scores)
+        return wide / temperature.to(wide.dtype)
 
     def _for_cells(self) -> dict[str, Any]:
         """The same beside (..., H, W): one more axis."""

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from foveate.attention.arguments import AnyGrid, beside_scores, split_mask
 from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.mechanism import mechanism
+from foveate.attention.streaming import stream
 from foveate.checks import at_least_float32, check_floating, check_ndim
 from foveate.errors import ShapeError
 
@@ -108,25 +109,29 @@ def scaled_dot_product_attention(
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
+    check_parts(query, key, value, enable_gqa)
+    if is_causal and attn_mask is not None:
+        raise ValueError(f"{WHERE}: expected attn_mask or is_causal, got both; combine them in attn_mask")
+    attend = None if callable(transform) else mechanism(transform, **options)
+    if not return_weights and grid is None:
+        streamed = stream(WHERE, attend, query, key, value, attn_mask, dropout_p, is_causal, scale)
+        if streamed is not None:
+            return streamed
     scores, value = dot_products(query, key, value, scale, enable_gqa)
     if is_causal:
-        if attn_mask is not None:
-            raise ValueError(f"{WHERE}: expected attn_mask or is_causal, got both; combine them in attn_mask")
         attn_mask = causal_mask(query, key)
     scores, keep = add_mask(scores, attn_mask, transform == "softmax")
-    if callable(transform):
+    if attend is None:
+        assert callable(transform)
         weights = transform(scores, mask=keep, **options)
         context = F.dropout(weights, dropout_p).to(value.dtype) @ value
     else:
-        attend = mechanism(transform, **options)
         context, weights = attend_heads(attend, scores, value, keep, grid, prefix, dropout_p)
     return (context, weights.to(query.dtype)) if return_weights else context
 
 
-def dot_products(
-    query: Tensor, key: Tensor, value: Tensor, scale: float | None, enable_gqa: bool
-) -> tuple[Tensor, Tensor]:
-    """Scores (..., Q, N), in float32 at least, and values for every head of the query."""
+def check_parts(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
+    """Raises an error if query, key and value do not match."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         check_floating(WHERE, name, x)
         check_ndim(WHERE, name, x, 2, "(..., N, E)")
@@ -135,12 +140,20 @@ def dot_products(
             f"{WHERE}: expected query (..., Q, E), key (..., N, E) and value (..., N, D), got {tuple(query.shape)}, "
             f"{tuple(key.shape)} and {tuple(value.shape)}; one value per key, and keys as long as queries"
         )
+    if enable_gqa and (query.shape[-3] % key.shape[-3] or query.shape[-3] % value.shape[-3]):
+        raise ShapeError(
+            f"{WHERE}: expected heads of key and value that divide the {query.shape[-3]} heads of the query, got "
+            f"{key.shape[-3]} and {value.shape[-3]}; repeat them first"
+        )
+    if not enable_gqa:
+        torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+
+
+def dot_products(
+    query: Tensor, key: Tensor, value: Tensor, scale: float | None, enable_gqa: bool
+) -> tuple[Tensor, Tensor]:
+    """Scores (..., Q, N), in float32 at least, and values for every head of the query."""
     if enable_gqa:
-        if query.shape[-3] % key.shape[-3] or query.shape[-3] % value.shape[-3]:
-            raise ShapeError(
-                f"{WHERE}: expected heads of key and value that divide the {query.shape[-3]} heads of the query, got "
-                f"{key.shape[-3]} and {value.shape[-3]}; repeat them first"
-            )
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
     # In half precision a score of 70 000 is infinite, and the lowest number of a mask swallows the scores beside it.
     scores = at_least_float32(at_least_float32(query) @ at_least_float32(key).transpose(-1, -2))

@@ -123,10 +123,8 @@ class _EntmaxAlpha(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         weights, alpha = ctx.saved_tensors
-        share, grown = _parts(weights, alpha)
-        pulled = gradient - (share * gradient).sum(-1, keepdim=True)
-        to_alpha = (pulled * grown).sum(-1, keepdim=True)
-        return _product(weights, gradient, alpha), to_alpha.sum_to_size(alpha.shape)
+        to_scores, to_alpha = entmax_gradient(weights, alpha, gradient)
+        return to_scores, to_alpha.sum_to_size(alpha.shape)
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor | None, to_alpha: Tensor | None) -> Tensor:
@@ -140,6 +138,18 @@ class _EntmaxAlpha(torch.autograd.Function):
 
 
 _entmax_alpha.register_autograd(_EntmaxAlpha.backward, setup_context=_EntmaxAlpha.setup_context)
+
+
+def entmax_gradient(weights: Tensor, alpha: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients to scores (..., N) and to the alpha of each row, (..., 1), from the one to the weights.
+
+    >>> weights = torch.tensor([0.75, 0.25, 0.0])
+    >>> entmax_gradient(weights, torch.tensor([2.0]), torch.tensor([1.0, 0.0, 0.0]))[0][:2].tolist()
+    [0.5, -0.5]
+    """
+    share, grown = _parts(weights, alpha)
+    pulled = gradient - (share * gradient).sum(-1, keepdim=True)
+    return _product(weights, gradient, alpha), (pulled * grown).sum(-1, keepdim=True)
 
 
 def _product(weights: Tensor, direction: Tensor, alpha: Tensor) -> Tensor:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from foveate.ops.grid import grid_edges
+from foveate.ops.sparse_attention import attend_dense, attending
 
 ENTMAX_STEPS = 25
 STEEP_STEPS = 64
@@ -51,6 +53,17 @@ def plain_entmax_alpha(scores: Tensor, alpha: Tensor) -> Tensor:
     gain = alpha - 1
     centred = torch.maximum(scores - torch.where(nothing, 0.0, top), -1 / gain)
     return torch.where(nothing, 0.0, _newton(centred, gain))
+
+
+def plain_stream(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """`foveate::stream` by way of all its scores; the state, which only its gradient reads, is zero.
+
+    >>> q, k, v = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 3)
+    >>> plain_stream(q, k, v, None, None, None, 1.5, 1.0, False, 1.0, 0.0, 0.0, torch.tensor(0))[0].tolist()
+    [[[[1.0, 1.0, 1.0]]]]
+    """
+    context, weights = attend_dense(attending(arguments[:6], arguments[6:]))
+    return context, weights.new_zeros(*weights.shape[:3], 3)
 
 
 def _solve_plain(scores: Tensor, alpha: float) -> Tensor:

@@ -19,7 +19,7 @@ KEPT = 4  # a support is kept where it has at most this many entries per number 
 
 @dataclass(frozen=True)
 class Attending:
-    """What is attended with; see `foveate.ops.stream` for the shapes.
+    """What is attended with; see `foveate.ops.sparse_attention` for the shapes.
 
     Attributes:
         lowest: keys whose number in an additive mask is not above this do not count.
@@ -29,8 +29,8 @@ class Attending:
     query: Tensor
     key: Tensor
     value: Tensor
-    alpha: Tensor
-    cooling: Tensor
+    alpha: float | Tensor
+    cooling: float | Tensor
     mask: Tensor | None
     is_causal: bool
     scale: float
@@ -95,7 +95,9 @@ def backward(
     made = x.query.new_empty
     results = [made(B, M, Q, E), made(B, heads, N, E), made(B, heads, N, D)]
     extra = [made(B, M, Q) if wanted[0] else None, made(B, M, Q) if wanted[1] else None]
-    to_mask = torch.zeros_like(x.mask, memory_format=torch.contiguous_format) if wanted[2] and x.mask is not None else None
+    to_mask = (
+        torch.zeros_like(x.mask, memory_format=torch.contiguous_format) if wanted[2] and x.mask is not None else None
+    )
     call, held = _call(x)
     gradient = gradient.contiguous()
     kept = (None, None, None) if supports is None else (supports.counts, supports.places, supports.weights)
@@ -109,7 +111,7 @@ def backward(
 
 
 def _applies(x: Attending) -> bool:
-    tensors = (x.query, x.key, x.value, x.alpha, x.cooling)
+    tensors = [x.query, x.key, x.value, *(part for part in (x.alpha, x.cooling) if isinstance(part, Tensor))]
     mask = x.mask is None or (x.mask.is_cpu and x.mask.dtype in (torch.bool, x.query.dtype))
     sizes = x.query.numel() and x.key.numel() and x.value.numel()
     return bool(sizes) and mask and all(is_direct(t) and t.dtype == x.query.dtype for t in tensors)
@@ -123,9 +125,14 @@ def _call(x: Attending) -> tuple[Any, list[Any]]:
     """The arguments of a call, and the tensors that must live until it returns."""
     query, key, value = (t if t.stride(-1) == 1 else t.contiguous() for t in (x.query, x.key, x.value))
     (B, M, Q, E), N, D = query.shape, key.shape[-2], value.shape[-1]
-    rows = [t.expand(B, M, Q) for t in (x.alpha, x.cooling)]
+    rows = [
+        (part if isinstance(part, Tensor) else query.new_full((1, 1, 1), part)).expand(B, M, Q)
+        for part in (x.alpha, x.cooling)
+    ]
     mask = None if x.mask is None else x.mask.contiguous()
-    strides = [0, 0, 0, 0] if mask is None else [s if n > 1 else 0 for s, n in zip(mask.stride(), mask.shape, strict=True)]
+    strides = (
+        [0, 0, 0, 0] if mask is None else [s if n > 1 else 0 for s, n in zip(mask.stride(), mask.shape, strict=True)]
+    )
     call = native().StreamCall(
         is_wide(query),
         [B, M, M // key.shape[1], Q, N, E, D],

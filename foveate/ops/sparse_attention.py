@@ -7,15 +7,15 @@ which is all that the gradient needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from foveate.checks import as_number
+from foveate.checks import as_number, at_least_float32
 from foveate.ops import kernels
+from foveate.ops.entmax_alpha import entmax_gradient
 from foveate.ops.kernels.stream import Attending, Supports, backward, forward
 from foveate.ops.simplex import entmax
 
@@ -30,25 +30,25 @@ def stream_attention(x: Attending) -> Tensor:
 
     Args:
         x: query (B, M, Q, E), key (B, M / G, N, E), value (B, M / G, N, D) of one dtype, float32 or float64; G heads of
-            the query share one of the keys. alpha in (1, 2] and cooling β, the inverse temperature, broadcast to
-            (B, M, Q). The mask has four axes that broadcast to (B, M, Q, N): True where a key counts, or numbers that
-            are added. With `is_causal`, query i sees the keys up to i.
+            the query share one of the keys. alpha in (1, 2] and cooling β, the inverse temperature, are numbers or
+            broadcast to (B, M, Q). The mask has four axes that broadcast to (B, M, Q, N): True where a key counts, or
+            numbers that are added. With `is_causal`, query i sees the keys up to i.
 
     Returns:
         (B, M, Q, D); zeros for a query without keys. Second derivatives are computed from all scores at once.
 
     >>> q, k, v = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 4)
-    >>> one = torch.ones(1, 1, 1)
-    >>> stream_attention(Attending(q, k, v, 1.5 * one, one, None, False, 0.5)).shape
+    >>> stream_attention(Attending(q, k, v, 1.5, 1.0, None, False, 0.5)).shape
     torch.Size([1, 2, 3, 4])
     """
-    if all(kernels.is_direct(part) for part in _tensors(x)[:5]):
-        if not _is_followed(x):
+    tensors, numbers = _tensors(x), _numbers(x)
+    if all(part is None or kernels.is_direct(part) for part in tensors[:5]):
+        if not (torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in tensors)):
             return _forward(x, keep=False)[0]
-        context: Tensor = _Stream.apply(*_values(x), False)[0]
+        context: Tensor = _stream_direct(*tensors, numbers, False)[0]
         return context
     seed = x.seed if isinstance(x.seed, Tensor) else torch.tensor(x.seed)
-    result: Tensor = _stream(*_tensors(x), x.is_causal, x.scale, x.lowest, x.dropout, seed)[0]
+    result: Tensor = _stream(*tensors, *numbers[:-1], seed)[0]
     return result
 
 
@@ -59,7 +59,7 @@ def stream_supports(x: Attending) -> tuple[Tensor, Tensor, Tensor]:
         context (B, M, Q, D); places (B, M, Q, S), keys in ascending order and -1 after the last; weights (B, M, Q, S)
         before dropout, which have gradients, too.
     """
-    context, places, weights = _Stream.apply(*_values(x), True)
+    context, places, weights = _stream_direct(*_tensors(x), _numbers(x), True)
     return context, places, weights
 
 
@@ -70,7 +70,9 @@ def attend_dense(x: Attending, first: int = 0, total: int | None = None) -> tupl
         x: with queries `first` and following of `total`.
     """
     (B, M, Q, E), (heads, N) = x.query.shape, x.key.shape[1:3]
-    scores = (x.query.reshape(B, heads, -1, E) @ x.key.transpose(-1, -2)).reshape(B, M, Q, N) * x.scale
+    # autocast makes products in half precision
+    products = at_least_float32(x.query.reshape(B, heads, -1, E) @ x.key.transpose(-1, -2))
+    scores = products.reshape(B, M, Q, N) * x.scale
     keep = None
     if x.mask is not None:
         keep = x.mask if x.mask.dtype == torch.bool else x.mask > x.lowest
@@ -79,12 +81,13 @@ def attend_dense(x: Attending, first: int = 0, total: int | None = None) -> tupl
         number = torch.arange(first, first + Q, device=scores.device)
         causal = torch.arange(N, device=scores.device) <= number[:, None]
         keep = causal[None, None] if keep is None else keep & causal
-    alpha = as_number(x.alpha)
-    alpha = alpha.unsqueeze(-1) if isinstance(alpha, Tensor) else alpha
-    weights = entmax(scores * x.cooling.unsqueeze(-1), alpha, mask=keep)
+    alpha, cooling = (
+        part.unsqueeze(-1) if isinstance(part, Tensor) else part for part in (as_number(x.alpha), x.cooling)
+    )
+    weights = entmax(scores * cooling, alpha, mask=keep)
     used = weights * _kept(x, first, Q if total is None else total) if x.dropout else weights
     context = used.reshape(B, heads, -1, N) @ x.value
-    return context.reshape(B, M, Q, -1), weights
+    return context.reshape(B, M, Q, x.value.shape[-1]), weights
 
 
 def _kept(x: Attending, first: int, total: int) -> Tensor:
@@ -105,15 +108,24 @@ def _mixed(h: Tensor) -> Tensor:
 
 
 def _tensors(x: Attending) -> tuple[Any, ...]:
-    return tuple(getattr(x, name) for name in _TENSORS)
+    """Those of the fields that are tensors, None for the others."""
+    parts = (getattr(x, name) for name in _TENSORS)
+    return tuple(part if isinstance(part, Tensor) else None for part in parts)
 
 
-def _values(x: Attending) -> tuple[Any, ...]:
-    return tuple(getattr(x, field.name) for field in fields(x))
+def _numbers(x: Attending) -> tuple[Any, ...]:
+    """The rest: alpha and cooling, 0 where they are tensors, and the settings."""
+    pair = (0.0 if isinstance(part, Tensor) else float(part) for part in (x.alpha, x.cooling))
+    return (*pair, x.is_causal, x.scale, x.lowest, x.dropout, x.seed)
 
 
-def _is_followed(x: Attending) -> bool:
-    return torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in _tensors(x))
+def attending(tensors: Sequence[Any], numbers: Sequence[Any]) -> Attending:
+    """From the arguments of the operators: tensors or None, and the numbers in the order of the fields."""
+    query, key, value, alpha, cooling, mask = tensors
+    power, factor, *settings = numbers
+    return Attending(
+        query, key, value, power if alpha is None else alpha, factor if cooling is None else cooling, mask, *settings
+    )
 
 
 def _blocks(x: Attending) -> Iterator[tuple[int, slice, Attending]]:
@@ -122,7 +134,8 @@ def _blocks(x: Attending) -> Iterator[tuple[int, slice, Attending]]:
     size = max(BLOCK // max(B * M * N, 1), 1)
     for first in range(0, Q, size):
         rows = slice(first, first + size)
-        yield first, rows, replace(x, **{name: _part(name, getattr(x, name), Q, rows) for name in _TENSORS})
+        parts = [_part(name, part, Q, rows) for name, part in zip(_TENSORS, _tensors(x), strict=True)]
+        yield first, rows, attending(parts, _numbers(x))
 
 
 def _part(name: str, x: Tensor | None, Q: int, rows: slice) -> Tensor | None:
@@ -132,7 +145,7 @@ def _part(name: str, x: Tensor | None, Q: int, rows: slice) -> Tensor | None:
 
 
 def _forward(x: Attending, keep: bool, every: bool = False) -> tuple[Tensor, Tensor, Supports | None]:
-    """Context, state and supports, of every row or of those worth keeping; the state is NaN where torch did the work."""
+    """Context, state and supports, of every row or of those worth keeping; the state is NaN where torch did it."""
     N = x.key.shape[-2]
     done = forward(x, keep or every, N if every else None)
     if done is not None:
@@ -164,49 +177,74 @@ def _backward(
     """Gradients to the tensors of x where wanted; `to_weights` is that to the padded weights at `places`."""
     if state.numel() and not bool(torch.isnan(state.flatten()[0])):
         entries = None if to_weights is None or places is None else to_weights[places >= 0]
-        found = backward(x, gradient, state, supports, entries, wanted[3:])
+        found = backward(x, gradient, state, supports, entries, (wanted[3], wanted[4], wanted[5]))
         alpha, cooling = (
-            None if part is None else part.sum_to_size(given.shape)
+            part.sum_to_size(given.shape) if part is not None and isinstance(given, Tensor) else None
             for part, given in zip(found[3:5], (x.alpha, x.cooling), strict=True)
         )
-        every = (*found[:3], alpha, cooling, found[5])
-        return tuple(part if want else None for part, want in zip(every, wanted, strict=True))
+        parts = (*found[:3], alpha, cooling, found[5])
+        return tuple(part if want else None for part, want in zip(parts, wanted, strict=True))
     results = [torch.zeros_like(part) if want else None for part, want in zip(_tensors(x), wanted, strict=True)]
     Q = x.query.shape[2]
     for first, rows, block in _blocks(x):
         own = None if to_weights is None or places is None else (places[:, :, rows], to_weights[:, :, rows])
-        found = _dense_gradient(block, gradient[:, :, rows], own, first, Q, wanted)
-        for name, result, part in zip(_TENSORS, results, found, strict=True):
+        for name, result, part in zip(
+            _TENSORS, results, _block_gradient(block, gradient[:, :, rows], own, first, Q), strict=True
+        ):
             if result is not None and part is not None:
                 target = _part(name, result, Q, rows)
                 assert target is not None
-                target += part
+                target += part.sum_to_size(target.shape)
     return tuple(results)
 
 
-def _dense_gradient(
-    x: Attending,
-    gradient: Tensor,
-    to_weights: tuple[Tensor, Tensor] | None,
-    first: int,
-    total: int,
-    wanted: tuple[bool, ...],
-    *,
-    again: bool = False,
-) -> list[Tensor | None]:
-    """Gradients to the tensors of x by way of all its scores; `again`: with a graph, for second derivatives."""
-    parts = _tensors(x)
-    if not again:
-        parts = tuple(p if p is None else p.detach().requires_grad_(want) for p, want in zip(parts, wanted, strict=True))
+def _block_gradient(
+    x: Attending, gradient: Tensor, to_weights: tuple[Tensor, Tensor] | None, first: int, total: int
+) -> tuple[Tensor | None, ...]:
+    """Gradients to the tensors of x, before broadcasting; without autograd, which an operator cannot use."""
+    (B, M, Q, E), (heads, N, D) = x.query.shape, x.value.shape[1:]
+    weights = attend_dense(x, first, total)[1]
+    kept = _kept(x, first, total) if x.dropout else None
+    shared = gradient.reshape(B, heads, -1, D)
+    pulled = (shared @ x.value.transpose(-1, -2)).reshape(B, M, Q, N)
+    pulled = pulled if kept is None else pulled * kept
+    if to_weights is not None:
+        places, padded = to_weights
+        spare = pulled.new_zeros(B, M, Q, N + 1).scatter_add(-1, places.long().where(places >= 0, N), padded)
+        pulled = pulled + spare[..., :N]
+    alpha = x.alpha.unsqueeze(-1) if isinstance(x.alpha, Tensor) else weights.new_tensor(x.alpha)
+    cooling = x.cooling.unsqueeze(-1) if isinstance(x.cooling, Tensor) else x.cooling
+    to_scores, to_alpha = entmax_gradient(weights, alpha, pulled)
+    support = weights > 0
+    # The score is this and what is the same for the whole row, whose gradients sum to zero.
+    heights = torch.expm1((alpha - 1) * torch.where(support, weights, 1).log()) / (alpha - 1)
+    to_cooling = (to_scores * heights).sum(-1) / (cooling.squeeze(-1) if isinstance(cooling, Tensor) else cooling)
+    to_scores = to_scores * cooling
+    to_products = to_scores.reshape(B, heads, -1, N) * x.scale
+    used = (weights if kept is None else weights * kept).reshape(B, heads, -1, N)
+    return (
+        (to_products @ x.key).reshape(B, M, Q, E),
+        to_products.transpose(-1, -2) @ x.query.reshape(B, heads, -1, E),
+        used.transpose(-1, -2) @ shared,
+        to_alpha.squeeze(-1),
+        to_cooling,
+        None if x.mask is None else to_scores,
+    )
+
+
+def _twice(
+    x: Attending, gradient: Tensor, to_weights: tuple[Tensor, Tensor] | None, wanted: Sequence[bool]
+) -> list[Any]:
+    """Gradients to the tensors of x with a graph of their own, by way of all scores."""
     with torch.enable_grad():
-        context, weights = attend_dense(replace(x, **dict(zip(_TENSORS, parts, strict=True))), first, total)
+        context, weights = attend_dense(x)
         outputs, given = [context], [gradient]
         if to_weights is not None:
             places, padded = to_weights
             outputs.append(weights.gather(-1, places.clamp(min=0).long()))
             given.append(padded.masked_fill(places < 0, 0))
-        inputs = [part for part, want in zip(parts, wanted, strict=True) if want]
-        found = iter(torch.autograd.grad(outputs, inputs, given, create_graph=again))
+        inputs = [part for part, want in zip(_tensors(x), wanted, strict=True) if want]
+        found = iter(torch.autograd.grad(outputs, inputs, given, create_graph=True))
     return [next(found) if want else None for want in wanted]
 
 
@@ -226,31 +264,35 @@ class _Stream(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        *values, every = arguments
-        x = Attending(*values)
+        *tensors, numbers, every = arguments
+        x = attending(tensors, numbers)
         context, state, supports = _forward(x, keep=True, every=every)
         kept = (None, None, None) if supports is None else (supports.counts, supports.places, supports.weights)
         places, weights = (None, None)
         if every and supports is not None:
             places, weights = _pad(supports)
             ctx.mark_non_differentiable(places)
-        ctx.save_for_backward(*_tensors(x), state, *kept, places)
-        ctx.plain = values[len(_TENSORS) :]
+        ctx.save_for_backward(*tensors, state, *kept, places)
+        ctx.numbers = numbers
         return context, places, weights
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         *tensors, state, counts, entries, weights, places = ctx.saved_tensors
-        x = Attending(*tensors, *ctx.plain)
+        x = attending(tensors, ctx.numbers)
         gradient, _, to_weights = gradients
         wanted = tuple(ctx.needs_input_grad[: len(_TENSORS)])
+        found: Sequence[Tensor | None]
         if torch.is_grad_enabled():
             extra = None if places is None else (places, to_weights)
-            found = _dense_gradient(x, gradient, extra, 0, x.query.shape[2], wanted, again=True)
+            found = _twice(x, gradient, extra, wanted)
         else:
             supports = None if counts is None else Supports(counts, entries, weights)
-            found = list(_backward(x, gradient, state, supports, places, to_weights, wanted))
-        return (*found, *[None] * (len(ctx.plain) + 1))
+            found = _backward(x, gradient, state, supports, places, to_weights, wanted)
+        return (*found, None, None)
+
+
+_stream_direct: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Stream.apply
 
 
 @torch.library.custom_op("foveate::stream", mutates_args=())
@@ -258,9 +300,11 @@ def _stream(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    alpha: Tensor,
-    cooling: Tensor,
+    alpha: Tensor | None,
+    cooling: Tensor | None,
     mask: Tensor | None,
+    alpha_number: float,
+    cooling_number: float,
     is_causal: bool,
     scale: float,
     lowest: float,
@@ -268,8 +312,8 @@ def _stream(
     seed: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Context and state; an opaque operator, since its loops depend on the data."""
-    x = Attending(query, key, value, alpha, cooling, mask, is_causal, scale, lowest, dropout, int(seed))
-    return _forward(x, keep=False)[:2]
+    numbers = alpha_number, cooling_number, is_causal, scale, lowest, dropout, int(seed)
+    return _forward(attending((query, key, value, alpha, cooling, mask), numbers), keep=False)[:2]
 
 
 @_stream.register_fake
@@ -285,9 +329,11 @@ def _stream_gradient(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    alpha: Tensor,
-    cooling: Tensor,
+    alpha: Tensor | None,
+    cooling: Tensor | None,
     mask: Tensor | None,
+    alpha_number: float,
+    cooling_number: float,
     is_causal: bool,
     scale: float,
     lowest: float,
@@ -296,10 +342,11 @@ def _stream_gradient(
     to_mask: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients to query, key, value, alpha, cooling and mask; the last is empty when it is not asked for."""
-    x = Attending(query, key, value, alpha, cooling, mask, is_causal, scale, lowest, dropout, int(seed))
-    found = _backward(x, gradient, state, None, None, None, (True,) * 5 + (to_mask,))
-    none = query.new_empty(0)
-    results = tuple(none if part is None else part.contiguous() for part in found)
+    tensors = query, key, value, alpha, cooling, mask
+    numbers = alpha_number, cooling_number, is_causal, scale, lowest, dropout, int(seed)
+    wanted = (True, True, True, alpha is not None, cooling is not None, to_mask)
+    found = _backward(attending(tensors, numbers), gradient, state, None, None, None, wanted)
+    results = tuple(query.new_empty(0) if part is None else part.contiguous() for part in found)
     return results  # type: ignore[return-value]
 
 
@@ -314,14 +361,15 @@ def _(gradient: Tensor, state: Tensor, *rest: Any) -> tuple[Tensor, ...]:
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs[:6], inputs[-1], output[1])
-    ctx.plain = inputs[6:-1]
+    ctx.numbers = inputs[6:-1]
 
 
 def _differentiate(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Any, ...]:
     *tensors, seed, state = ctx.saved_tensors
     to_mask = bool(ctx.needs_input_grad[5])
-    found = _stream_gradient(gradient, state, *tensors, *ctx.plain, seed, to_mask)
-    return (*found[:5], found[5] if to_mask else None, *[None] * 5)
+    found = _stream_gradient(gradient, state, *tensors, *ctx.numbers, seed, to_mask)
+    wanted = (True, True, True, tensors[3] is not None, tensors[4] is not None, to_mask)
+    return (*(part if want else None for part, want in zip(found, wanted, strict=True)), *[None] * 7)
 
 
 _stream.register_autograd(_differentiate, setup_context=_remember)
@@ -340,9 +388,7 @@ def _examples(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[tup
     parts = [join(x, dim) for x, dim in zip(arguments[:6], in_dims[:6], strict=True)]
     B = max(part.shape[0] for part in parts if part is not None) // V
     # What is shared by the batch is not shared by the axis of vmap.
-    parts = [
-        part if part is None or part.shape[0] == V * B else part.repeat_interleave(B, 0) for part in parts
-    ]
+    parts = [part if part is None or part.shape[0] == V * B else part.repeat_interleave(B, 0) for part in parts]
     context, state = _stream(*parts, *arguments[6:])
     return (context.unflatten(0, (V, B)), state.unflatten(0, (V, B))), (0, 0)
 
