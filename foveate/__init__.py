@@ -85,6 +85,8 @@ __all__ = [
     "watch",
 ]
 
+# What lower packages ask higher ones for, by name.
+provide("run of foveate", "foveate.lab.hub:find_run")
 provide("image of attention", "foveate.plot.sheets:to_png")  # what a notebook shows of an `Attended`
 
 _HOMES = {

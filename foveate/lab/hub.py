@@ -68,6 +68,15 @@ def load(
     return predictor
 
 
+def find_run(name: str | Path) -> Predictor[Any, Any] | None:
+    """A run by directory or name, None where there is none of that name; see `load`."""
+    try:
+        run_directory(name)
+    except DataError:
+        return None
+    return load(name)
+
+
 def load_for(where: str, run: str, call: str, command: str, *, device: str | None = None) -> Any:
     """Load a run that has a call such as `answer`.
 

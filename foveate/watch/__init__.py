@@ -11,18 +11,18 @@ from foveate.watch.cases import Case
 from foveate.watch.describe import describe
 from foveate.watch.interventions import intervene
 from foveate.watch.layouts import Layout
-from foveate.watch.loading import load_pretrained
-from foveate.watch.looking import NEUTRAL, Look, look
+from foveate.watch.loading import load_pretrained, open_model
+from foveate.watch.looking import METHODS, NEUTRAL, Look, Method, Word, look
 from foveate.watch.measure import AttentionEvaluation, Maps, evaluate_attention, hub_source
 from foveate.watch.model_families import FAMILIES, Family, find_layout
 from foveate.watch.record import Record, Records
 from foveate.watch.reductions import REDUCTIONS
 from foveate.watch.relevance import gradient_times_input, integrated_gradients
-from foveate.watch.spoken_words import Word
 from foveate.watch.watching import watch
 
 __all__ = [
     "FAMILIES",
+    "METHODS",
     "NEUTRAL",
     "REDUCTIONS",
     "AttentionEvaluation",
@@ -31,6 +31,7 @@ __all__ = [
     "Layout",
     "Look",
     "Maps",
+    "Method",
     "Record",
     "Records",
     "Word",
@@ -43,6 +44,7 @@ __all__ = [
     "intervene",
     "load_pretrained",
     "look",
+    "open_model",
     "watch",
     "weigh",
 ]

@@ -1,7 +1,9 @@
-"""Load a model and its processor from a directory or the Hugging Face Hub."""
+"""Open a model by name: one that foveate knows, a directory, a repository on the Hugging Face Hub, a run."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,28 +11,49 @@ from typing import Any
 from torch import nn
 
 from foveate.errors import DataError
-from foveate.registry import optional
+from foveate.registry import optional, provided
 from foveate.watch import dinov2
 from foveate.watch.model_families import FAMILIES, GENERATE, VISION
 
 # Families whose processor repeats the image's token once per merged patch; loading it needs torchvision, for videos.
 ONE_TOKEN_PER_PATCH = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 UNREADABLE = (OSError, ValueError, KeyError, ImportError)
+# Models that need no Hub: what makes the directory of each.
+NAMED: dict[str, Callable[[], Path]] = {dinov2.NAME: dinov2.dinov2_small}
+
+
+def open_model(name: str | Path) -> tuple[Any, Any]:
+    """A network in evaluation mode and its processor, or a run of foveate and None.
+
+    Args:
+        name: a row of NAMED, a directory, a run of foveate, or `owner/repository` on the Hub.
+    """
+    config = Path(name).expanduser() / "config.json"
+    is_network = str(name) in NAMED or (config.is_file() and "model_type" in json.loads(config.read_text("utf-8")))
+    run = None if is_network else _find_run(name)
+    return load_pretrained(str(name)) if run is None else (run, None)
+
+
+def _find_run(name: str | Path) -> Any:
+    try:
+        return provided("run of foveate")(name)
+    except ImportError:  # the library is installed alone
+        return None
 
 
 def load_pretrained(name: str, *, device: str | None = None) -> tuple[nn.Module, Any]:
     """A transformers model in evaluation mode and its processor.
 
     Args:
-        name: "dinov2-small" (see `dinov2_small`), a directory, or `owner/repository` on the Hub.
+        name: a row of NAMED, a directory, or `owner/repository` on the Hub.
         device: of the model; the CPU by default.
 
     The class is the one that the configuration names. Raises DataError with the Hub's own message, in one sentence, for
     a model that is neither on disk nor can be fetched.
     """
     transformers = optional("look", "transformers", extra="hf")
-    if name == dinov2.NAME and not Path(name).exists():
-        name = str(dinov2.dinov2_small())
+    if name in NAMED and not Path(name).exists():
+        name = str(NAMED[name]())
     try:
         config = transformers.AutoConfig.from_pretrained(name)
         architecture = (getattr(config, "architectures", None) or [None])[0]

@@ -16,6 +16,8 @@ from foveate.metrics.maps import baseline_maps
 from foveate.ops import js_divergence, resample_map
 from foveate.watch.cases import Case
 from foveate.watch.looking import look
+from foveate.watch.model_families import GENERATE, family_of
+from foveate.watch.prompts import reads_text
 from foveate.watch.reductions import normalise
 
 SIZE = (14, 14)
@@ -200,14 +202,12 @@ def hub_source(model: nn.Module, processor: Any, prompt: str = PROMPT, **options
         prompt: wraps a phrase for models that generate; questions are asked as they are.
         options: of `fv.look`, such as `layers` or `relative_to`.
     """
-    from foveate.watch.model_families import GENERATE, family_of
-
-    family = family_of(model)
+    family, reads = family_of(model), reads_text(model)
     asks = family is not None and family.kind == GENERATE
 
     def maps(pixels: np.ndarray, case: Case) -> Maps:
         text = prompt.format(text=case.text) if asks and not case.is_question else case.text
-        seen = look(model, processor, pixels, text, max_new_tokens=1, **options)
+        seen = look(model, pixels, text if reads else "", processor=processor, max_new_tokens=1, **options)
         rows = torch.stack([word.attention.map(*SIZE)[0] for word in seen.words]).mean(0)
         heads = normalise(seen.layout.spread(seen.layers.float()).flatten(-2)).unflatten(-1, seen.layout.grid).mean(2)
         return Maps(rows, resample_map(heads, *SIZE), seen.names)

@@ -1,8 +1,9 @@
-"""The inputs of a model for one image and one text, by the model's own processor."""
+"""Into a model through its processor, an image and a text, and out of it again: the words that its tokens spell."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +75,35 @@ def fit_inputs(model: nn.Module, made: dict[str, Any]) -> dict[str, Any]:
         name: value.to(weight.device, weight.dtype if value.is_floating_point() else None)
         for name, value in tensors.items()
     }
+
+
+def reads_text(model: nn.Module) -> bool:
+    """True for a model to which a text makes a difference, by the arguments of its forward pass.
+
+    >>> reads_text(nn.Linear(2, 2))
+    False
+    """
+    return "input_ids" in inspect.signature(model.forward).parameters
+
+
+def group_words(tokenizer: Any, ids: Sequence[int]) -> list[tuple[str, list[int]]]:
+    """The words that token ids spell, each with the positions of its tokens; special tokens belong to none.
+
+    A token begins a word when it adds text after a space.
+    """
+    special = set(getattr(tokenizer, "all_special_ids", ()))
+    words: list[tuple[str, list[int]]] = []
+    before, kept = "", list[int]()
+    for position, token in enumerate(ids):
+        if token in special:
+            continue
+        kept.append(token)
+        text = tokenizer.decode(kept, skip_special_tokens=True)
+        added = text[len(before) :] if text.startswith(before) else tokenizer.decode([token])
+        begins = not words or added[:1].isspace() or before[-1:].isspace()
+        if begins or not added:
+            words.append((added.strip(), [position]))
+        else:
+            words[-1] = (words[-1][0] + added.strip(), [*words[-1][1], position])
+        before = text
+    return [(text, positions) for text, positions in words if text]

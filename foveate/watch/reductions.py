@@ -5,6 +5,7 @@ Weights are (..., M, Q, N): heads, queries, locations, as `Record.weights`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -31,12 +32,21 @@ def over_heads(weights: Tensor, choice: Choice = "mean") -> Tensor:
 
     Args:
         weights: (..., M, Q, N).
-        choice: "mean", "max" (element-wise, not rescaled), the number of one head, or several numbers to average.
+        choice: "mean", "max" (element-wise, not rescaled), "weighted" (rows of sum 1, averaged in proportion to their
+            Kullback-Leibler divergence from uniform weights: a head that looks everywhere says nothing about where),
+            the number of one head, or several numbers to average.
 
-    >>> over_heads(torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]]), "mean").tolist()
-    [[[0.5, 0.5]]]
+    >>> heads = torch.tensor([[[[1.0, 0.0]], [[0.5, 0.5]]]])
+    >>> over_heads(heads, "mean").tolist(), over_heads(heads, "weighted").tolist()
+    ([[[0.75, 0.25]]], [[[1.0, 0.0]]])
     """
-    return _reduce("over_heads", weights, choice, -3)
+    if choice != "weighted":
+        return _reduce("over_heads", weights, choice, -3)
+    rows = normalise(weights)
+    apart = math.log(max(rows.shape[-1], 1)) + torch.special.xlogy(rows, rows).sum(-1, keepdim=True)
+    apart = apart.clamp(min=1e-6) * (rows.sum(-1, keepdim=True) > 0)  # heads that are all uniform count alike
+    mean: Tensor = (apart / apart.sum(-3, keepdim=True).clamp(min=1e-12) * rows).sum(-3)
+    return mean
 
 
 def over_layers(weights: Sequence[Tensor], choice: Choice = "mean") -> Tensor:
@@ -60,7 +70,7 @@ def over_layers(weights: Sequence[Tensor], choice: Choice = "mean") -> Tensor:
 def _reduce(where: str, weights: Tensor, choice: Choice, dim: int) -> Tensor:
     if isinstance(choice, str):
         if choice not in ("mean", "max"):
-            raise UnknownName(where, choice, ("mean", "max"))
+            raise UnknownName(where, choice, ("mean", "max", "weighted") if dim == -3 else ("mean", "max"))
         return weights.mean(dim) if choice == "mean" else weights.amax(dim)
     count = weights.shape[dim]
     chosen = [choice] if isinstance(choice, int) else list(choice)

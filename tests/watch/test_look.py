@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="needs the extra hf")
 import foveate as fv
 from foveate.apps.cli import main
 from foveate.watch import NEUTRAL, describe, load_pretrained
-from foveate.watch.spoken_words import group_words
+from foveate.watch.prompts import group_words, reads_text
 from tests.watch.processors import PROCESSORS, tokenizer
 from tests.watch.test_planted import build
 
@@ -28,7 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.parametrize("name", CASES)
 def test_every_word_has_a_map_of_the_image(name):
     model, processor, _ = build(name)
-    seen = fv.look(model, processor, IMAGE, "what is this", max_new_tokens=3)
+    text = "what is this" if reads_text(model) else ""
+    seen = fv.look(model, IMAGE, text, max_new_tokens=3, processor=processor)
     assert seen.words
     for word in seen.words:
         assert word.attention.map(60, 100).shape == (1, 60, 100)
@@ -44,7 +45,7 @@ def llava():
 
 def test_generated_words_are_those_of_generate():
     model, processor = llava()
-    seen = fv.look(model, processor, IMAGE, "what is this", max_new_tokens=4)
+    seen = fv.look(model, IMAGE, "what is this", max_new_tokens=4, processor=processor)
     from foveate.watch.model_families import FAMILIES
     from foveate.watch.prompts import make_inputs
 
@@ -57,7 +58,7 @@ def test_generated_words_are_those_of_generate():
 
 def test_maps_are_the_weights_of_the_step_that_chose_the_word():
     model, processor = llava()
-    seen = fv.look(model, processor, IMAGE, "what is this", max_new_tokens=2)
+    seen = fv.look(model, IMAGE, "what is this", max_new_tokens=2, processor=processor)
     model.set_attn_implementation("eager")
     from foveate.watch.model_families import FAMILIES
     from foveate.watch.prompts import make_inputs
@@ -77,58 +78,62 @@ def test_maps_are_the_weights_of_the_step_that_chose_the_word():
 def test_options_change_the_map():
     model, processor = llava()
     ask = {"max_new_tokens": 1}
-    plain = fv.look(model, processor, IMAGE, "what is this", **ask).words[0].attention.weights
+    plain = fv.look(model, IMAGE, "what is this", **ask, processor=processor).words[0].attention.weights
     for options in (
         {"layers": [1]},
         {"heads": 2},
         {"heads": "max"},
+        {"heads": "weighted"},
         {"over": "max"},
         {"relative_to": NEUTRAL},
         {"relative_to": "left"},
     ):
-        changed = fv.look(model, processor, IMAGE, "what is this", **ask, **options).words[0].attention.weights
+        changed = (
+            fv.look(model, IMAGE, "what is this", **ask, **options, processor=processor).words[0].attention.weights
+        )
         assert not torch.equal(plain, changed), options
-    only = fv.look(model, processor, IMAGE, "what is this", **ask, layers=[1])
+    only = fv.look(model, IMAGE, "what is this", **ask, layers=[1], processor=processor)
     assert [name.split(".")[-2] for name in only.names] == ["1"]
 
 
 def test_sinks_are_removed():
     from foveate.watch.layouts import Layout
-    from foveate.watch.looking import _against, _Found
+    from foveate.watch.look_methods import Found
+    from foveate.watch.looking import _against
 
     layout = Layout.regular(torch.arange(16), 4, 4)
     rows = torch.tensor([[1.0] * 14 + [5.0, 40.0]]) / 59
     neutral = torch.tensor([[1.0] * 15 + [40.0]]) / 55
     empty = torch.zeros(1, 1, 1, 16)
-    found, base = (_Found("", ["a"], weights, empty, ("l",), layout) for weights in (rows, neutral))
+    found, base = (Found("", ["a"], weights, empty, ("l",), layout) for weights in (rows, neutral))
     assert _against(found, base, divide=False, remove=True).rows[0].argmax().item() == 14
     assert _against(found, base, divide=True, remove=False).rows[0].argmax().item() == 14
 
 
 def test_methods():
     model, processor, _ = build("ViT")
-    plain = fv.look(model, processor, IMAGE).words[0].attention.weights
-    rolled = fv.look(model, processor, IMAGE, method="rollout").words[0].attention.weights
+    plain = fv.look(model, IMAGE, processor=processor).words[0].attention.weights
+    rolled = fv.look(model, IMAGE, method="rollout", processor=processor).words[0].attention.weights
     assert not torch.equal(plain, rolled)
     model, processor, _ = build("CLIP")
-    relevance = fv.look(model, processor, IMAGE, "red circle").words[0].attention.weights
-    other = fv.look(model, processor, IMAGE, "green square").words[0].attention.weights
+    relevance = fv.look(model, IMAGE, "red circle", processor=processor).words[0].attention.weights
+    other = fv.look(model, IMAGE, "green square", processor=processor).words[0].attention.weights
     assert not torch.equal(relevance, other)  # relevance depends on the text
-    attention = [
-        fv.look(model, processor, IMAGE, text, method="attention").words[0].attention.weights
-        for text in ("red circle", "green square")
-    ]
-    assert torch.equal(*attention)  # the image tower alone does not
+    for method in ("attention", "rollout"):
+        seen = [fv.look(model, IMAGE, text, method=method, processor=processor) for text in ("red circle", "blue")]
+        assert torch.equal(*(one.words[0].attention.weights for one in seen))  # the image tower alone does not
+        assert [(one.text, one.words[0].text) for one in seen] == [("", "")] * 2  # and no text stands above its map
     with pytest.raises(fv.UnknownName, match="rollout"):
-        fv.look(model, processor, IMAGE, "a", method="rolout")
+        fv.look(model, IMAGE, "a", method="rolout", processor=processor)
     with pytest.raises(ValueError, match="expected a text"):
-        fv.look(model, processor, IMAGE)
+        fv.look(model, IMAGE, processor=processor)
 
 
 @pytest.mark.parametrize(("name", "layers"), [("ViT", 2), ("CLIP", 2), ("SigLIP", 3), ("BLIP", 2), ("LLaVA", 2)])
 def test_every_layer_has_its_name_and_heads(name, layers):
     model, processor, _ = build(name)
-    seen = fv.look(model, processor, IMAGE, "red circle", max_new_tokens=1)
+    options = {"layers": range(layers)} if name == "ViT" else {"max_new_tokens": 1}
+    seen = fv.look(model, IMAGE, "red circle" if reads_text(model) else "", processor=processor, **options)
     assert seen.layers.shape[:2] == (layers, 4)
     assert len(set(seen.names)) == layers
     assert set(seen.names) <= {name for name, _ in model.named_modules()}
@@ -137,30 +142,33 @@ def test_every_layer_has_its_name_and_heads(name, layers):
 
 def test_heads_of_relevance():
     model, processor, _ = build("CLIP")
-    ask = (model, processor, IMAGE, "red circle")
-    mean = fv.look(*ask).words[0].attention.weights
+
+    def weights(heads):
+        return fv.look(model, IMAGE, "red circle", processor=processor, heads=heads).words[0].attention.weights
+
+    mean = weights("mean")
     for heads in (0, [1, 2], "max"):
-        assert not torch.equal(fv.look(*ask, heads=heads).words[0].attention.weights, mean)
-    torch.testing.assert_close(fv.look(*ask, heads=[0, 1, 2, 3]).words[0].attention.weights, mean, atol=1e-6, rtol=0)
+        assert not torch.equal(weights(heads), mean)
+    torch.testing.assert_close(weights([0, 1, 2, 3]), mean, atol=1e-6, rtol=0)
 
 
 def test_an_unknown_family_takes_a_grid_and_tokens():
     model, processor, _ = build("ViT")
-    known = fv.look(model, processor, IMAGE, layers=[1]).layers
+    known = fv.look(model, IMAGE, layers=[1], processor=processor).layers
     model.config.model_type = "unheard of"
     with pytest.raises(fv.ShapeError, match=r"got 'unheard of'; pass grid=\(rows, columns\)"):
-        fv.look(model, processor, IMAGE)
+        fv.look(model, IMAGE, processor=processor)
     with pytest.raises(fv.ShapeError, match="together"):
-        fv.look(model, processor, IMAGE, grid=(4, 4))
-    seen = fv.look(model, processor, IMAGE, grid=(4, 4), tokens=range(1, 17), layers=[1])
+        fv.look(model, IMAGE, grid=(4, 4), processor=processor)
+    seen = fv.look(model, IMAGE, grid=(4, 4), tokens=range(1, 17), layers=[1], processor=processor)
     assert seen.layers.shape == known.shape
     with pytest.raises(fv.ShapeError, match="check tokens="):
-        fv.look(model, processor, IMAGE, grid=(4, 4), tokens=range(90, 106))
+        fv.look(model, IMAGE, grid=(4, 4), tokens=range(90, 106), processor=processor)
 
 
 def test_a_model_through_its_query_tokens():
     model, processor, _ = build("BLIP-2")
-    seen = fv.look(model, processor, IMAGE, "what is this", max_new_tokens=2)
+    seen = fv.look(model, IMAGE, "what is this", max_new_tokens=2, processor=processor)
     assert seen.layout.grid == (4, 4)
     assert seen.layers.shape == (2, 4, len(seen.words), 16)
 
@@ -211,8 +219,79 @@ def test_load_from_disk(saved):
     model, processor = load_pretrained(str(saved / "llava"))
     assert type(model).__name__ == "LlavaForConditionalGeneration"
     assert not model.training
-    seen = fv.look(model, processor, saved / "image.png", "what is this", max_new_tokens=1)
+    seen = fv.look(model, saved / "image.png", "what is this", processor=processor, max_new_tokens=1)
     assert len(seen.words) == 1
+    named = fv.look(saved / "llava", saved / "image.png", "what is this", max_new_tokens=1)
+    assert named.text == seen.text
+    assert torch.equal(named.layers, seen.layers)
+
+
+def test_a_model_by_a_name_that_foveate_knows(monkeypatch, tmp_path):
+    from foveate.watch import loading
+
+    model, processor, _ = build("ViT")
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    monkeypatch.setitem(loading.NAMED, "tiny-vit", lambda: tmp_path)
+    seen = fv.look("tiny-vit", IMAGE)
+    assert torch.equal(seen.layers, fv.look(model, IMAGE, processor=processor).layers)
+
+
+@pytest.mark.parametrize(
+    ("run", "text", "words"),
+    [
+        ("scenes-vqa", "what color is the circle", 1),
+        ("scenes-matching", "a red circle", 3),
+        ("scenes-captioning", "", None),
+    ],
+)
+def test_a_run_of_foveate_by_its_name(run, text, words):
+    seen = fv.look(run, IMAGE, text)
+    loaded = fv.look(fv.load(run), IMAGE, text)
+    assert words is None or len(seen.words) == words
+    for one, other in zip(seen.words, loaded.words, strict=True):
+        assert one.text == other.text
+        assert torch.equal(one.attention.weights, other.attention.weights)
+        assert float(one.attention.map().sum()) == pytest.approx(1, abs=1e-5)
+    assert seen.layers.shape[:3] == (1, 1, len(seen.words))
+    assert seen.plot().axes
+
+
+def test_a_run_says_what_it_needs():
+    with pytest.raises(ValueError, match=r"expected a text for a run with the call 'answer', got ''"):
+        fv.look("scenes-vqa", IMAGE)
+    with pytest.raises(TypeError, match="expected a network, a run that attends to images, or a name, got int"):
+        fv.look(3, IMAGE)
+
+
+@pytest.mark.parametrize("name", ["ViT", "DETR", "ViT + GPT-2"])
+def test_a_text_that_a_model_does_not_read_is_an_error(name):
+    model, processor, _ = build(name)
+    for options in ({"text": "a dog"}, {"relative_to": NEUTRAL}):
+        with pytest.raises(ValueError, match="which reads images alone"):
+            fv.look(model, IMAGE, processor=processor, **options)
+    assert fv.look(model, IMAGE, processor=processor, max_new_tokens=2).words
+
+
+def test_errors_say_what_to_pass():
+    model, processor, _ = build("ViT")
+    with pytest.raises(ValueError, match=r"expected layers among 0 … 1, got \[7\]"):
+        fv.look(model, IMAGE, processor=processor, layers=[7])
+    with pytest.raises(ValueError, match=r"got \[\]"):
+        fv.look(model, IMAGE, processor=processor, layers=[])
+    with pytest.raises(TypeError, match=r"expected processor= beside a network, got None; pass its processor, or"):
+        fv.look(model, IMAGE)
+    with pytest.raises(ValueError, match="expected method 'attention' or 'rollout' for a model of kind 'vision'"):
+        fv.look(model, IMAGE, processor=processor, method="gradient")
+    with pytest.raises(ValueError, match=r"got one in training mode; call model\.eval\(\)"):
+        fv.look(model.train(), IMAGE, processor=processor)
+
+
+def test_a_vision_model_is_read_in_its_last_layers():
+    model, processor, _ = build("ViT")
+    last = fv.look(model, IMAGE, processor=processor)
+    assert [name.split(".")[-2] for name in last.names] in (["1"], ["1", "attention"]) or len(last.names) == 1
+    assert torch.equal(last.layers, fv.look(model, IMAGE, processor=processor, layers=[-1]).layers)
 
 
 def test_a_model_that_is_not_on_disk(monkeypatch, capsys):
@@ -240,7 +319,7 @@ def test_evaluate_attention_command(saved, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "heads chosen by mass on one half" in out
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert set(metrics["summary"]) == {str(saved / "llava"), "uniform", "centre", "random"}
+    assert set(metrics["summary"]) == {str(saved / "llava"), "uniform", "centre", "random", "mean of train"}
     assert len(metrics["best"]) == 5
     assert (tmp_path / "heads.png").exists()
     assert "Attention of" in (tmp_path / "report.html").read_text()
@@ -297,8 +376,9 @@ def test_a_processor_from_its_parts(name, kind, tmp_path):
     model, processor = save_parts(name, kind, tmp_path)
     if name == "Qwen2-VL":
         (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
-    expected = fv.look(model, processor, IMAGE, "what is this", max_new_tokens=2)
-    seen = fv.look(*load_pretrained(str(tmp_path)), IMAGE, "what is this", max_new_tokens=2)
+    text = "what is this" if reads_text(model) else ""
+    expected = fv.look(model, IMAGE, text, max_new_tokens=2, processor=processor)
+    seen = fv.look(tmp_path, IMAGE, text, max_new_tokens=2)
     assert seen.text == expected.text
     torch.testing.assert_close(seen.layers, expected.layers, atol=1e-6, rtol=0)
 

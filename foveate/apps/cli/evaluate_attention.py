@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,12 @@ from foveate.apps.cli.terminal import Directory, print_table, save_figure
 from foveate.apps.report.page import html_cell, html_figure, html_page, html_table, html_text
 from foveate.errors import DataError
 from foveate.io import write_json
-from foveate.lab import hub
 from foveate.lab.data import DATASETS, Dataset
 from foveate.lab.data.find_cases import find_cases
 from foveate.lab.data.samples import DataDirectory
-from foveate.lab.train.recipe import run_directory
-from foveate.lab.train.records import CONFIG
 from foveate.plot.canvas import heat_colours
 from foveate.registry import lookup
-from foveate.watch import NEUTRAL, AttentionEvaluation, Maps, evaluate_attention, hub_source, load_pretrained
+from foveate.watch import NEUTRAL, AttentionEvaluation, Maps, evaluate_attention, hub_source, open_model
 from foveate.watch.cases import Case
 from foveate.watch.measure import MEASURES, PROMPT, SIZE, MapSource, mean_region
 
@@ -97,19 +93,10 @@ def mean_map(data: str, root: Path | None, split: str, texts: str | None) -> dic
 
 def find_source(model: str, prompt: str, relative: bool) -> MapSource:
     """Where the maps of a model come from: a run of ours, or a Hugging Face model."""
-    if is_run(model):
-        return run_source(hub.load(model))
-    network, processor = load_pretrained(model)
+    network, processor = open_model(model)
+    if processor is None:
+        return run_source(network)
     return hub_source(network, processor, prompt, relative_to=NEUTRAL if relative else None)
-
-
-def is_run(model: str) -> bool:
-    """True for a run of foveate; the configuration of a Hugging Face model names a `model_type`."""
-    try:
-        directory = run_directory(model)
-    except DataError:
-        return False
-    return "model_type" not in json.loads((directory / CONFIG).read_text(encoding="utf-8"))
 
 
 def run_source(predictor: Any) -> MapSource:

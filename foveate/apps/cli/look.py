@@ -7,7 +7,7 @@ from typing import Any
 
 from foveate.apps.cli.terminal import FigureFile, OutFile, print_table, save_figure
 from foveate.io import write_json
-from foveate.watch import NEUTRAL, Look, describe, load_pretrained
+from foveate.watch import NEUTRAL, Look, describe
 from foveate.watch import look as look_at
 
 
@@ -40,10 +40,8 @@ def look(
         fit: a continuous mechanism that summarises each map as ellipses, such as multimodal.
         max_new_tokens: length of the generated text.
     """
-    network, processor = load_pretrained(model)
     seen = look_at(
-        network,
-        processor,
+        model,
         image,
         text,
         layers=layers,

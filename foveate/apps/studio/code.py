@@ -134,9 +134,8 @@ def explain_code(scores: list[float], side: int, knobs: Mapping[str, Mapping[str
 
 def models_code(image: ChosenImage, model: str, prompt: str, words: int) -> str:
     """Where a Hugging Face model looks, word by word."""
-    return f"""{_begin(image, "from foveate.watch import load_pretrained")}
-model, processor = load_pretrained({model!r})
-seen = fv.look(model, processor, image, {prompt!r}, max_new_tokens={words})
+    return f"""{_begin(image)}
+seen = fv.look({model!r}, image, {prompt!r}, max_new_tokens={words})
 print(seen.text)
 seen.plot(fit="multimodal").savefig("words.png")"""
 

@@ -17,6 +17,7 @@ from foveate.apps.studio.share import IMAGE_NOTE, build_restore, share_html
 from foveate.attention import Attended
 from foveate.errors import DataError, FoveateError
 from foveate.watch import Look, describe, load_pretrained, look
+from foveate.watch.prompts import reads_text
 from foveate.watch.reductions import normalise, over_heads, over_layers
 
 PROMPT = "What is in the image?"
@@ -59,7 +60,8 @@ def look_with(catalogue: RunCatalogue, view: ModelView, model: Any, prompt: Any)
     text = read_question(prompt, "prompt") if isinstance(prompt, str) and prompt.strip() else ""
     network, processor = catalogue.cached(("model", source), lambda: load_pretrained(source))
     try:
-        seen = look(network, processor, view.image.pixels, text, max_new_tokens=WORDS)
+        asked = text if reads_text(network) else ""
+        seen = look(network, view.image.pixels, asked, processor=processor, max_new_tokens=WORDS)
     except ValueError as error:  # all errors of foveate are: a text is missing, the family is not known
         raise DataError(str(error)) from error
     return ModelView(view.image, name, text, seen)

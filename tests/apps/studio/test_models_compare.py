@@ -128,5 +128,5 @@ def test_the_code_of_a_comparison_makes_both_maps(runs, tmp_path):
 def test_the_link_and_the_code_of_a_model_name_the_view(catalogue, view):
     bar = unescape(models.share(catalogue, view, 1, (2, 3)))
     assert "word=1&layer=2&head=3" in bar
-    assert f"load_pretrained({catalogue.model_source('tiny')!r})" in bar
+    assert f"fv.look({catalogue.model_source('tiny')!r}, image" in bar
     assert 'value="2"' in models.sliders_html(view, (2, 3))
