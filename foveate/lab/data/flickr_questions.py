@@ -6,7 +6,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -144,6 +144,11 @@ def read_flickr_questions(
 
     Raises DataError without Entities.
     """
+    return _read(root, split, name, seed, need_images)
+
+
+@lru_cache(maxsize=2)  # a training reads the same two splits several times
+def _read(root: Path | None, split: str, name: str, seed: int, need_images: bool) -> Dataset:
     data = read_flickr(root, split, name=name, need_images=need_images)
     images = [_describe(image.id, data.captions_of(image.id)) for image in data.images]
     if not any(thing.boxes for image in images for thing in image.things):
