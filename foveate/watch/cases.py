@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -70,3 +70,22 @@ class Case:
             ).mean(0)
         region = self.region(H, W).double()
         return region / region.sum().clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Gaze:
+    """Where people looked in one image during one task.
+
+    Attributes:
+        image: the image.
+        task: the target of a search or the text of a question; empty for free viewing.
+        people: per person (P, 2) fixations (x, y) in fractions of the image.
+        maps: one loader per map of people, where there are no fixations.
+        boxes: of the target, where they are known.
+    """
+
+    image: Pixels
+    task: str = ""
+    people: tuple[np.ndarray, ...] = field(default=(), compare=False)
+    maps: tuple[Loader, ...] = field(default=(), compare=False)
+    boxes: tuple[Box, ...] = ()

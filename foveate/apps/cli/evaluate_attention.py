@@ -13,18 +13,21 @@ from foveate.errors import DataError
 from foveate.io import write_json
 from foveate.lab.data import DATASETS, Dataset
 from foveate.lab.data.find_cases import find_cases
+from foveate.lab.data.fixations import read_fixations
 from foveate.lab.data.samples import DataDirectory
 from foveate.plot.canvas import heat_colours
 from foveate.registry import lookup
 from foveate.watch import NEUTRAL, AttentionEvaluation, Maps, evaluate_attention, hub_source, open_model
-from foveate.watch.cases import Case
+from foveate.watch.cases import Case, Gaze
+from foveate.watch.gaze_agreement import GAZE_MEASURES, evaluate_gaze
 from foveate.watch.measure import MEASURES, PROMPT, SIZE, MapSource, mean_region
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-OWN, TRAIN = "folder", "train"
+OWN, TRAIN, FIXATIONS = "folder", "train", "fixations"
+QUESTION = "Where is the {task}?"
 TYPICAL = 5000  # training cases whose mean box map is a baseline
 
 
@@ -39,6 +42,7 @@ def evaluate(
     measure: str = "mass",
     relative: bool = False,
     prompt: str = PROMPT,
+    question: str = QUESTION,
     out: Directory | None = None,
     allow_outside: bool = False,
 ) -> dict[str, Any]:
@@ -47,8 +51,8 @@ def evaluate(
     Args:
         model: a run of foveate (directory or name of an embedded one), a directory of a Hugging Face model, or its name
             on the Hub.
-        data: scenes, flickr30k, vqa-hat or another dataset with boxes or human maps, or a directory of images with
-            lines of objects and boxes.
+        data: scenes, flickr30k, vqa-hat or another dataset with boxes or human maps, a directory of images with
+            lines of objects and boxes, or fixations: where people looked, in the files that root holds.
         root: directory of a dataset that is not embedded.
         split: the split to evaluate on; by default val, or all for a directory.
         texts: questions, phrases or objects; by default the first of them that the data have with boxes.
@@ -57,9 +61,12 @@ def evaluate(
             auc.
         relative: divide by the attention for a neutral prompt.
         prompt: wraps a phrase for models that generate.
+        question: asked about an image with fixations, {task} being what people were to find.
         out: directory for the report, its figure and the numbers as JSON.
         allow_outside: read images outside the directory of the data, where its files name any path.
     """
+    if data == FIXATIONS:
+        return against_gaze(model, root, split, limit, find_source(model, prompt, relative), question, out)
     dataset = read_data(data, root, split, allow_outside)
     cases = find_cases(dataset, limit, texts)
     name, source = f"{dataset.name} {dataset.split}", find_source(model, prompt, relative)
@@ -70,6 +77,43 @@ def evaluate(
     if out is not None:
         write_report(found, measure, out)
     return {"model": model, "data": found.data, "texts": len(found.groups), "maps of": found.summary()}
+
+
+def against_gaze(
+    model: str, root: Path | None, split: str | None, limit: int, source: MapSource, question: str, out: Path | None
+) -> dict[str, Any]:
+    """Compare a model's maps with where people looked."""
+    cases = read_fixations(root, split)[:limit]
+
+    def maps_of(gaze: Gaze) -> Tensor:
+        text = question.format(task=gaze.task)
+        return source(gaze.image.pixels(), Case(gaze.image, text, is_question=True)).total
+
+    found = evaluate_gaze(model, f"{FIXATIONS} of {root}", maps_of, cases)
+    summary = found.summary()
+    rows = [
+        (name, *(scores[m].brief if m in scores else "" for m in GAZE_MEASURES)) for name, scores in summary.items()
+    ]
+    size = f"{len(cases)} cases, {len(set(found.groups))} images, {found.people:.1f} people per case"
+    head = ("maps of", *GAZE_MEASURES)
+    print_table(f"{size}; ± half of the 95 % interval; kl: lower is better", head, rows)
+    numbers = {
+        name: {measure: [one.mean, one.low, one.high] for measure, one in scores.items()}
+        for name, scores in summary.items()
+    }
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "gaze.json", {"model": model, "cases": len(cases), "maps of": numbers})
+        table = html_table(
+            [html_cell("th", name) for name in head],
+            [
+                [html_cell("td", name), *(html_cell("td", str(scores.get(m, ""))) for m in GAZE_MEASURES)]
+                for name, scores in summary.items()
+            ],
+        )
+        parts = [html_text("h1", f"Where {model} and people look"), html_text("p", size, "soft"), table]
+        (out / "gaze.html").write_text(html_page(f"Gaze and {model}", parts), encoding="utf-8")
+    return {"model": model, "data": found.data, "texts": len(cases), "maps of": summary}
 
 
 def read_data(data: str, root: Path | None, split: str | None, allow_outside: bool = False) -> Dataset:
