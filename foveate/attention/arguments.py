@@ -13,6 +13,7 @@ from torch import Tensor
 
 from foveate.checks import check_floating, check_mask, check_ndim, is_tracing
 from foveate.errors import ShapeError
+from foveate.ops.fused import FAR_BELOW
 from foveate.ops.grid import canvas_places, cell_centres, cell_centres_1d, ragged_centres
 from foveate.ops.memo import memo
 from foveate.ops.resample import resample_map
@@ -174,7 +175,8 @@ def shared_mask(mask: Tensor | None) -> Tensor | None:
 def split_mask(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Scores with an additive mask's finite part added, and a boolean mask, True where a key counts.
 
-    Models write the lowest number of their precision where a key does not count, sometimes twice, sometimes -inf.
+    Models write -1e4, -1e9, the lowest number of their precision, sometimes twice, or -inf where a key does not count.
+    A bias that falls with the distance may be as low, where no weight is left beside the near keys.
 
     >>> split_mask(torch.zeros(2), torch.tensor([1.0, -torch.inf]))
     (tensor([1., 0.]), tensor([ True, False]))
@@ -184,7 +186,7 @@ def split_mask(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | No
     mask = mask[..., : scores.shape[-1]]
     if mask.dtype == torch.bool:
         return scores, mask
-    keep = mask > torch.finfo(mask.dtype).min / 2
+    keep = ~(mask <= -FAR_BELOW)  # NaN is no mask: the transform reports it
     return scores + torch.where(keep, mask, 0), keep
 
 

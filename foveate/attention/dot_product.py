@@ -78,7 +78,8 @@ def scaled_dot_product_attention(
         query: (..., Q, E).
         key: (..., N, E).
         value: (..., N, D).
-        attn_mask: broadcasts to (..., Q, N); True where a key counts, or numbers that are added to the scores.
+        attn_mask: broadcasts to (..., Q, N); True where a key counts, or numbers that are added to the scores,
+            of which -5000 and less mask a key (not for softmax, which adds them as torch does).
         dropout_p: fraction of the weights that are dropped, always applied, as in torch.
         is_causal: query i sees the keys up to i; excludes `attn_mask`.
         scale: 1 / √E when None.

@@ -14,11 +14,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foveate.checks import as_number, beside_rows, check_dim, check_floating, check_mask, check_ndim, check_number
+from foveate.checks import (
+    as_number,
+    at_least_float32,
+    beside_rows,
+    check_dim,
+    check_floating,
+    check_mask,
+    check_ndim,
+    check_number,
+)
 from foveate.ops import kernels
 from foveate.ops.simplex import sparsemax
 from foveate.ops.total_variation import check_edges, solve_tv
 from foveate.ops.tv_solver import group_mean
+
+# A score more than FAR_BELOW + 2 d λ below the largest of its row, d neighbours at most, is a mask: models add -1e4 or
+# -1e9 where a key does not count. No weight survives there: the prox is z − Dᵀu with |u| ≤ λ, so that it moves a score
+# by d λ at most, and sparsemax is zero from 1 below the largest on. What remains of such a score is its pull on its
+# neighbours, which a mask must not have; scores that mean something lie closer together.
+FAR_BELOW = 5e3
 
 
 def fusedmax(scores: Tensor, smoothness: float | Tensor = 0.1, dim: int = -1, mask: Tensor | None = None) -> Tensor:
@@ -27,7 +42,8 @@ def fusedmax(scores: Tensor, smoothness: float | Tensor = 0.1, dim: int = -1, ma
     `p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_n |p_{n+1} − p_n|`
 
     Args:
-        scores: (..., N, ...) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
+        scores: (..., N, ...) real numbers; -inf, and what is 5000 below the largest, counts as masked; +inf shares the
+            weight among the infinite ones.
         smoothness: λ ≥ 0; with 0 the result is sparsemax. A tensor broadcasts to the scores with size 1 along the
             normalised axes (one per row, per head or for all), and gets its exact gradient.
         dim: the axis that is normalised and along which neighbours are fused.
@@ -46,12 +62,13 @@ def fusedmax(scores: Tensor, smoothness: float | Tensor = 0.1, dim: int = -1, ma
     dim = check_dim("fusedmax", scores, dim)
     smoothness = as_number(smoothness)
     if isinstance(smoothness, Tensor):
-        smoothness = beside_rows("fusedmax", "smoothness", smoothness, scores, (dim,)).movedim(dim, -1)
+        smoothness = beside_rows("fusedmax", "smoothness", smoothness, scores, (dim,))
     elif _is_direct("fusedmax", scores, mask) and dim == scores.ndim - 1:
         return _fuse("fusedmax", scores, mask, smoothness)
-    scores, mask = _finite("fusedmax", scores, mask, (dim,))
+    scores, mask = _finite("fusedmax", scores, smoothness, mask, (dim,))
     # By proposition 1, the simplex constraint may be applied after the prox.
     moved = scores.movedim(dim, -1)
+    smoothness = smoothness.movedim(dim, -1) if isinstance(smoothness, Tensor) else smoothness
     fused = solve_tv("fusedmax", moved, smoothness, mask.movedim(dim, -1), dim=dim - scores.ndim).value
     return sparsemax(fused.movedim(-1, dim), dim, mask)
 
@@ -62,7 +79,8 @@ def tvmax(scores: Tensor, smoothness: float | Tensor = 0.01, mask: Tensor | None
     `p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_{i~j} |p_i − p_j|`  over the four neighbours
 
     Args:
-        scores: (..., H, W) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
+        scores: (..., H, W) real numbers; -inf, and what is 5000 below the largest, counts as masked; +inf shares the
+            weight among the infinite ones.
         smoothness: λ ≥ 0; with 0 the result is sparsemax. A tensor broadcasts to the scores with size 1 along the
             normalised axes (one per row, per head or for all), and gets its exact gradient.
         mask: True where a cell counts; broadcasts to the scores. Images of different grids are padded and masked.
@@ -80,9 +98,11 @@ def tvmax(scores: Tensor, smoothness: float | Tensor = 0.01, mask: Tensor | None
     check_floating("tvmax", "scores", scores)
     check_ndim("tvmax", "scores", scores, 2, "(..., H, W)")
     smoothness = as_number(smoothness)
-    if not isinstance(smoothness, Tensor) and _is_direct("tvmax", scores, mask):
+    if isinstance(smoothness, Tensor):
+        smoothness = beside_rows("tvmax", "smoothness", smoothness, scores, (-2, -1))
+    elif _is_direct("tvmax", scores, mask):
         return _fuse("tvmax", scores, mask, smoothness, axes=2)
-    scores, mask = _finite("tvmax", scores, mask, (-2, -1))
+    scores, mask = _finite("tvmax", scores, smoothness, mask, (-2, -1))
     fused = solve_tv("tvmax", scores, smoothness, mask, axes=2).value
     return sparsemax(fused.flatten(-2), -1, mask.flatten(-2)).reshape(scores.shape)
 
@@ -93,7 +113,8 @@ def gfusedmax(scores: Tensor, edges: Tensor, smoothness: float | Tensor = 0.1, m
     `p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_{(i,j) in edges} |p_i − p_j|`
 
     Args:
-        scores: (..., N) real numbers; -inf counts as masked, +inf shares the weight among the infinite ones.
+        scores: (..., N) real numbers; -inf, and what is 5000 below the largest, counts as masked; +inf shares the
+            weight among the infinite ones.
         edges: (E, 2) pairs of node numbers.
         smoothness: λ ≥ 0; with 0 the result is sparsemax. A tensor broadcasts to the scores with size 1 along the
             normalised axes (one per row, per head or for all), and gets its exact gradient.
@@ -111,23 +132,47 @@ def gfusedmax(scores: Tensor, edges: Tensor, smoothness: float | Tensor = 0.1, m
     check_floating("gfusedmax", "scores", scores)
     check_ndim("gfusedmax", "scores", scores, 1, "(..., N)")
     smoothness = as_number(smoothness)
-    if not isinstance(smoothness, Tensor) and _is_direct("gfusedmax", scores, mask):
-        check_edges("gfusedmax", edges, scores.shape[-1])
+    check_edges("gfusedmax", edges, scores.shape[-1])
+    if isinstance(smoothness, Tensor):
+        smoothness = beside_rows("gfusedmax", "smoothness", smoothness, scores, (-1,))
+    elif _is_direct("gfusedmax", scores, mask):
         return _fuse("gfusedmax", scores, mask, smoothness, edges=edges)
-    scores, mask = _finite("gfusedmax", scores, mask, (-1,))
+    scores, mask = _finite("gfusedmax", scores, smoothness, mask, (-1,), edges)
     return sparsemax(solve_tv("gfusedmax", scores, smoothness, mask, edges=edges).value, -1, mask)
 
 
-def _finite(where: str, scores: Tensor, mask: Tensor | None, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Scores with 0 in place of infinite ones, and the mask of the locations that remain."""
+def _finite(
+    where: str,
+    scores: Tensor,
+    smoothness: float | Tensor,
+    mask: Tensor | None,
+    dims: tuple[int, ...],
+    edges: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Scores with 0 where masked, and the mask of the locations that remain.
+
+    Scores of +inf are above all others by any margin: only they remain and share the weight, with the gradient of ties.
+    """
+    if not isinstance(smoothness, Tensor):
+        check_number(where, "smoothness", smoothness, least=0.0, advice="0 leaves the scores as they are")
     keep = scores != -torch.inf
     if mask is not None:
         check_mask(where, mask, scores.shape)
         keep = keep & mask
-    # Where a row holds +inf, only its infinite scores remain; they are equal, so they share the weight.
-    winners = (scores == torch.inf) & keep
-    keep = torch.where(winners.any(dims[0], keepdim=True).any(dims[-1], keepdim=True), winners, keep)
-    return torch.where(torch.isinf(scores), 0, scores), keep
+    if scores.numel():
+        wide = at_least_float32(scores.detach())
+        top = torch.where(keep, wide, -torch.inf).amax(dims, keepdim=True)
+        keep = keep & ~(wide < top - (FAR_BELOW + 2 * _degree(scores, dims, edges) * smoothness))  # NaN is not below
+    return torch.where(keep, scores, 0), keep
+
+
+def _degree(scores: Tensor, dims: tuple[int, ...], edges: Tensor | None) -> float | Tensor:
+    """The largest number of neighbours of a location."""
+    if edges is None:
+        return sum(min(2, scores.shape[dim] - 1) for dim in dims)
+    ends = torch.where(edges[:, :1] == edges[:, 1:], scores.shape[-1], edges.long())  # a loop joins nothing
+    counts = torch.zeros(scores.shape[-1] + 1, dtype=torch.long, device=edges.device)
+    return counts.index_add(0, ends.flatten(), torch.ones_like(ends.flatten()))[:-1].amax().to(scores.device)
 
 
 def _is_direct(where: str, scores: Tensor, mask: Tensor | None) -> bool:
@@ -176,7 +221,7 @@ def _fuse_torch(
     where: str, scores: Tensor, mask: Tensor | None, edges: Tensor | None, axes: int, smoothness: float
 ) -> tuple[Tensor, Tensor]:
     """Weights and groups where the kernel has none: empty batches, and scores that have to be explained."""
-    finite, keep = _finite(where, scores, mask, tuple(range(-axes, 0)))
+    finite, keep = _finite(where, scores, smoothness, mask, tuple(range(-axes, 0)), edges)
     solution = solve_tv(where, finite, smoothness, keep, axes=axes, edges=edges)
     start = scores.ndim - axes
     weights = sparsemax(solution.value.flatten(start), -1, keep.flatten(start)).reshape(scores.shape)

@@ -216,8 +216,12 @@ def _prox_tv(
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.long), x.new_zeros(batch, dtype=torch.float64)
     N = math.prod(nodes)
     y, k = torch.where(keep, x.detach(), 0).reshape(-1, N).double(), keep.reshape(-1, N)
+    infinite = y == torch.inf
     if not bool(torch.isfinite(y).all()):
-        _raise_not_finite(where, torch.where(keep, x, 0).movedim(-1, dim))
+        # A row of +inf alone is constant, and its prox is itself; beside a finite number there is none.
+        if not bool(torch.isfinite(torch.where((infinite == k).all(-1, keepdim=True), 0, y)).all()):
+            _raise_not_finite(where, torch.where(keep, x, 0).movedim(-1, dim))
+        y = y.masked_fill(infinite, 0)
 
     shape = (nodes[0] if axes == 2 else 1, nodes[-1]) if edges is None else grid_of_edges(N, edges.long())
 
@@ -231,6 +235,7 @@ def _prox_tv(
     # Transposed: the solver wants the batch last.
     value, labels, gap = minimise(problem.y.T.contiguous(), k.T.contiguous(), problem.smoothness, graph, x.dtype)
     value, gap = torch.where(k, problem.undo(value.T), 0).to(x.dtype), problem.relative(gap)
+    value = value.masked_fill(infinite, torch.inf)
     if bool((gap > _WARNED_GAP).any()):
         warnings.warn(f"{where}: expected a relative gap <= {_WARNED_GAP:g}, got {gap.max():.1e}", stacklevel=2)
     return value.reshape(x.shape), labels.T.reshape(x.shape).contiguous(), gap.reshape(batch)

@@ -89,3 +89,16 @@ def test_meta_device(name):
     assert out.context.is_meta
     if out.density is not None:
         assert out.density.to_map(5, 5).shape == (2, 3, 5, 5)
+
+
+def test_views_with_the_negative_bit(name):
+    attend, scores, values = mechanism(name).eval(), draw(2, 3, 12), draw(2, 12, 2, seed=1)
+    plain, other = scores.clone().requires_grad_(), torch._neg_view(-scores).requires_grad_()
+    expected, found = (
+        attend(z, v, grid=(3, 4)).context for z, v in ((plain, values), (other, torch._neg_view(-values)))
+    )
+    torch.testing.assert_close(found, expected)
+    slopes = draw(2, 3, 2, seed=2)
+    expected.backward(slopes)
+    found.backward(torch._neg_view(-slopes))
+    torch.testing.assert_close(other.grad, plain.grad)

@@ -98,6 +98,33 @@ def test_infinite_scores_share_the_weight(name):
     torch.testing.assert_close(weights[1], call(TRANSFORMS[name], scores[1]))
 
 
+def test_infinite_scores_have_the_gradient_of_ties(name):
+    places, slopes = [2, 7, 8], draw(2, N, seed=1)
+    scores = draw(2, N)
+    scores[0, places] = math.inf
+    ties, mask = scores.clone(), torch.ones(2, N, dtype=torch.bool)
+    ties[0, places], mask[0] = 0.0, torch.isinf(scores[0])
+
+    def read(scores, mask=None):
+        return (call(TRANSFORMS[name], scores, mask) * slopes).sum()
+
+    expected = torch.func.grad(read)(ties, mask)
+    assert (expected[0, places] != 0).any()
+    torch.testing.assert_close(torch.func.grad(read)(scores), expected)
+    torch.testing.assert_close(torch.autograd.functional.jacobian(read, scores), expected)
+
+
+def test_views_with_the_negative_bit(name):
+    scores, slopes = draw(3, N), draw(3, N, seed=1)
+    plain, view = scores.clone().requires_grad_(), torch._neg_view(-scores).requires_grad_()
+    assert view.is_neg()
+    one, other = call(TRANSFORMS[name], plain), call(TRANSFORMS[name], view)
+    torch.testing.assert_close(other, one)
+    one.backward(slopes)
+    other.backward(torch._neg_view(-slopes))
+    torch.testing.assert_close(view.grad, plain.grad)
+
+
 def test_gradient_is_exact(name):
     scores = draw(3, N, seed=3).requires_grad_()
     assert torch.autograd.gradcheck(lambda z: call(TRANSFORMS[name], z), scores, eps=1e-7, atol=1e-5)

@@ -80,11 +80,12 @@ def is_direct(x: Tensor) -> bool:
         and forward_ad._current_level < 0
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._get_tracing_state() is None
+        and not x.is_neg()  # a view whose memory holds the negated numbers
     )
 
 
 def _applies(x: Tensor) -> bool:
-    return _module is not None and x.is_cpu and x.dtype in _SIZES and x.numel() > 0
+    return _module is not None and x.is_cpu and x.dtype in _SIZES and x.numel() > 0 and not x.is_neg()
 
 
 def entmax(scores: Tensor, alpha: float) -> Tensor | None:
@@ -287,7 +288,7 @@ def is_direct_mask(mask: Tensor) -> bool:
 
 
 def _pairs(edges: Tensor | None) -> Tensor | None:
-    return None if edges is None else edges.to("cpu", torch.long).contiguous()
+    return None if edges is None else edges.to("cpu", torch.long).resolve_neg().contiguous()
 
 
 def _is_followed(*tensors: Tensor) -> bool:

@@ -72,7 +72,9 @@ def em(
         the states in float64, the log-likelihoods (B, R), and the points' shares. With `keep` the states are those of
         all steps, (B, R, iterations + 1, K, 6), as the gradient needs; otherwise the last, (B, R, K, 6), and no shares.
     """
-    weights, positions, floor, start = (x.detach().contiguous() for x in (weights, positions, floor, start))
+    weights, positions, floor, start = (
+        x.detach().resolve_neg().contiguous() for x in (weights, positions, floor, start)
+    )
     (B, R, K, _), N = start.shape, weights.shape[-1]
     shape = (B, R, iterations + 1, K, 6) if keep else (B, R, K, 6)
     states = torch.empty(shape, dtype=torch.float64)
@@ -107,7 +109,7 @@ def em_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of `em` to the weights (B, N) and to the start (B, R, K, 6)."""
     weights, positions, floor = weights.contiguous(), positions.contiguous(), floor.contiguous()
-    to_last, to_likelihood = to_last.contiguous(), to_likelihood.contiguous()
+    to_last, to_likelihood = (x.resolve_neg().contiguous() for x in (to_last, to_likelihood))
     B, R, steps, K, _ = states.shape
     to_weights, to_start = torch.empty_like(weights), torch.empty_like(to_last)
     native().em_backward(
