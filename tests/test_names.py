@@ -30,8 +30,8 @@ def test_public_classes_have_different_names() -> None:
 
 
 def test_the_words_of_the_field() -> None:
-    """The field says image; `picture` is a word of Scenes' own sentences and of indexes by earlier versions."""
+    """The field says image; `picture` is a word of the sentences of Scenes."""
     for path in ROOT.rglob("*.py"):
         for line in path.read_text(encoding="utf-8").splitlines():
-            known = path.parent.name == "scenes" or "earlier versions" in line
+            known = path.parent.name == "scenes"
             assert known or "picture" not in line.lower(), f"{path}: {line}"

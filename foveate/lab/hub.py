@@ -164,13 +164,8 @@ def _check_size(task: AnyTask, path: Path) -> None:
     The model is first built on the meta device, where tensors have shapes but no memory, and every name and shape is
     compared with the header of the file.
     """
-    try:
-        with _Budget(path), torch.device("meta"):
-            model = task.build_model()
-    except RuntimeError as error:  # no memory and no device is involved: torch cannot build these sizes
-        raise DataError(
-            f"load: expected sizes in {path.parent / CONFIG} that suit its weights, got {error}; restore the file"
-        ) from error
+    with _Budget(path), torch.device("meta"):
+        model = task.build_model()
     check_weights(model, path)
 
 
@@ -195,7 +190,13 @@ class _Budget(TorchFunctionMode):
         kwargs = kwargs or {}
         if func.__name__ == "normal_":  # nothing to fill on the meta device, and torch imports torch.compile to do it
             return args[0] if args else kwargs["tensor"]
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except (RuntimeError, TypeError) as error:  # no memory and no device is involved: sizes that no tensor has
+            raise DataError(
+                f"load: expected sizes in {self.path.parent / CONFIG} that suit its weights, got {error!s:.200}; "
+                "restore the file"
+            ) from error
         # Operations in place, such as initialisations, return a tensor that has been counted.
         if isinstance(result, torch.Tensor) and not any(result is arg for arg in args):
             self.bytes += result.numel() * result.element_size()

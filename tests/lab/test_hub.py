@@ -167,3 +167,12 @@ def test_loading_a_run_imports_neither_torch_compile_nor_matplotlib() -> None:
     code = f"import sys, foveate; foveate.load('scenes-vqa'); print(sorted({slow} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_mistake_of_ours_is_not_called_a_damaged_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(self) -> None:
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr(Toy, "build_model", mistaken)
+    with pytest.raises(AttributeError, match="no such thing"):
+        hub.load(run)

@@ -243,12 +243,9 @@ def _pixels(image: Any) -> np.ndarray:
 
 
 def _with_attention(predictor: Any, hit: Hit, text: str) -> Hit:
-    try:
-        seen = predictor.look(hit.pixels, text)
-    except FoveateError:
-        raise
-    except ValueError:  # a model in which images attend to words, not words to images
+    if not predictor.words_attend:
         return hit
+    seen = predictor.look(hit.pixels, text)
     return replace(hit, words=tuple(seen.words), attention=seen.attention)
 
 

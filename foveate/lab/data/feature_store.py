@@ -97,8 +97,7 @@ class FeatureStore:
 
     Args:
         path: of a file written by `foveate extract` or `store_writer`.
-        verify: raise DataError if a checksum does not match, when opening the file and for each image read. Files of
-            format version 1 have no checksums.
+        verify: raise DataError if a checksum does not match, when opening the file and for each image read.
 
     Raises DataError if the file is missing, truncated, damaged or no feature store.
 
@@ -119,7 +118,7 @@ class FeatureStore:
         self.fingerprint = header.attributes["fingerprint"]
         self._reader = reader = ArrayReader(self.path, header)
         self.offsets, self.grids, self.sizes = (reader.table(name) for name in ("offsets", "grids", "sizes"))
-        self.checksums = reader.table("checksums") if "checksums" in header.tables else None
+        self.checksums = reader.table("checksums")
         self.dim, self.has_boxes = header.tables["features"].shape[1], "boxes" in header.tables
         try:
             self.ids = [name.decode() for name in reader.table("ids").tolist()]
@@ -150,7 +149,7 @@ class FeatureStore:
         start, stop = int(self.offsets[position]), int(self.offsets[position + 1])
         values = self._reader.rows("features", start, stop)
         boxes = self._reader.rows("boxes", start, stop) if self.has_boxes else None
-        if self.verify and self.checksums is not None and checksum(values, boxes) != self.checksums[position]:
+        if self.verify and checksum(values, boxes) != self.checksums[position]:
             raise DataError(
                 f"FeatureStore: expected the checksum of image {self.ids[position]!r} in {self.path}, got another: the "
                 "file is damaged; copy it again or write it again with `foveate extract`"
@@ -211,7 +210,7 @@ class FeatureStore:
 
     def _check_index(self, lengths: set[int]) -> None:
         """Raises ValueError if the tables of the index contradict each other or the `lengths` of the row blocks."""
-        tables: list[Sized] = [self.ids, self.grids, self.sizes, *([] if self.checksums is None else [self.checksums])]
+        tables: list[Sized] = [self.ids, self.grids, self.sizes, self.checksums]
         if any(len(table) != len(self) for table in tables):
             raise ValueError(f"{len(self.ids)} ids for {len(self)} images")
         if len(self._positions) != len(self.ids):

@@ -3,10 +3,8 @@
 The file is HDF5, for other programs to read. It begins with a user block, which HDF5 leaves to the application, with
 all that foveate needs: a JSON header with the attributes and with type, shape and offset of every dataset, the size of
 the file, and checksums (CRC-32) of the block and of all bytes but the features and boxes. The dataset `checksums` has
-one per image for these. Reading thus needs no HDF5 library: every dataset is an array at a known place, and all places
-and sizes are compared with the size of the file before anything is allocated.
-
-Files of format version 1 have no such block and no checksums; `hdf5_layout` finds their datasets, in another process.
+one per image for these. Reading thus needs no HDF5 library, which may crash on a damaged file: every dataset is an
+array at a known place, and all places and sizes are compared with the size of the file before anything is allocated.
 """
 
 from __future__ import annotations
@@ -15,8 +13,6 @@ import json
 import math
 import os
 import struct
-import subprocess
-import sys
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping
@@ -27,10 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foveate.errors import DataError
-from foveate.lab.data import hdf5_layout
-from foveate.lab.data.hdf5_layout import FORMAT
 
-VERSION = 2
+FORMAT, VERSION = "foveate-features", 2
 ATTRIBUTES = ("encoder", "weights", "preprocess", "source", "fingerprint")
 # Type ("S": strings of some fixed length) and shape (None: any length) of every dataset.
 ROWS: Mapping[str, tuple[str, tuple[int | None, ...]]] = {
@@ -46,12 +40,11 @@ INDEX: Mapping[str, tuple[str, tuple[int | None, ...]]] = {
     "checksums": ("<u4", (None,)),
 }
 _ALL = {**ROWS, **INDEX}
-OPTIONAL = {1: {"boxes", "checksums"}, 2: {"boxes"}}
+OPTIONAL = {"boxes"}
 # format, version, size of the block, size of the JSON header, size of the file, checksum of the index
 _START = struct.Struct("<16s3IQI")
 _MAX_BLOCK = 1 << 20
 _PIECE = 1 << 20
-_TIMEOUT = 60  # seconds for the layout of a file of version 1
 
 
 class Placed(NamedTuple):
@@ -120,9 +113,8 @@ def read_header(path: Path, *, verify: bool) -> StoreHeader:
     try:
         block = _read_block(path)
         size = path.stat().st_size
-        content = _layout_in_child(path) if block is None else json.loads(block.header)
-        header = _checked(content, 1 if block is None else block.version, size)
-        if block is not None and verify:
+        header = _checked(json.loads(block.header), block.version, size)
+        if verify:
             _verify(path, block, header)
         return header
     except Exception as error:  # JSON and the checks raise many kinds on a damaged file
@@ -140,9 +132,8 @@ def block_size(attributes: Mapping[str, str]) -> int:
 
 def write_block(path: Path) -> None:
     """Fill in the user block of a store that was just written."""
-    layout = hdf5_layout.read_layout(path)
     size = path.stat().st_size
-    header = _checked(layout, VERSION, size)
+    header = _checked(_read_layout(path), VERSION, size)
     room = block_size(header.attributes)
     text = _dumps(header.attributes, {name: _as_json(place) for name, place in header.tables.items()})
     index = _index_checksum(path, room, header)
@@ -150,6 +141,23 @@ def write_block(path: Path) -> None:
     block = block.ljust(room - 4, b"\0")
     with path.open("r+b") as file:
         file.write(block + zlib.crc32(block).to_bytes(4, "little"))
+
+
+def _read_layout(path: Path) -> dict[str, Any]:
+    """Return the attributes of a store that was just written, and type, shape and offset of its datasets."""
+    import h5py
+
+    with h5py.File(path, "r", locking=False) as file:
+        tables = {
+            name: {
+                "type": table.dtype.str.lstrip("|"),
+                "shape": list(table.shape),
+                "offset": table.id.get_offset() if table.size else 0,
+            }
+            for name, table in file.items()
+        }
+        attributes = {name: getattr(value, "item", lambda value=value: value)() for name, value in file.attrs.items()}
+    return {"attributes": attributes, "tables": tables}
 
 
 class ArrayReader:
@@ -222,9 +230,9 @@ def _checked(content: Any, version: int, size: int) -> StoreHeader:
     attributes, tables = content["attributes"], content.get("tables")
     if attributes.get("format") != FORMAT or not isinstance(tables, dict):
         raise ValueError("it is no feature store")
-    if attributes.get("version") != version or version not in OPTIONAL:
-        raise ValueError(f"format version {attributes.get('version')}, this code reads 1 and {VERSION}")
-    missing = _ALL.keys() - OPTIONAL[version] - tables.keys()
+    if attributes.get("version") != version or version != VERSION:
+        raise ValueError(f"format version {attributes.get('version')}, this code reads {VERSION}")
+    missing = _ALL.keys() - OPTIONAL - tables.keys()
     strangers = tables.keys() - _ALL.keys()
     if missing or strangers:
         raise ValueError(
@@ -260,28 +268,12 @@ def _is_text(kind: Any, size: int) -> bool:
     return isinstance(kind, str) and kind[:1] == "S" and kind[1:].isdecimal() and 0 < int(kind[1:]) <= size
 
 
-def _layout_in_child(path: Path) -> Any:
-    """Return the layout of an HDF5 file, found in another process that may crash or be stopped."""
-    with path.open("rb") as file:
-        if file.read(8) != b"\x89HDF\r\n\x1a\n":
-            raise ValueError("it is no HDF5 file, or truncated")
-    command = [sys.executable, "-I", hdf5_layout.__file__, str(path)]
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"the HDF5 library did not finish within {_TIMEOUT} s") from None
-    if ended.returncode:
-        lines = ended.stderr.strip().splitlines()
-        raise ValueError(lines[-1] if lines else f"the HDF5 library stopped with signal {-ended.returncode}")
-    return json.loads(ended.stdout)
-
-
-def _read_block(path: Path) -> _Block | None:
-    """Return the user block, None for a file without one."""
+def _read_block(path: Path) -> _Block:
+    """Return the user block; raises ValueError for a file without one."""
     with path.open("rb") as file:
         head = file.read(_START.size)
         if len(head) < _START.size or not head.startswith(FORMAT.encode()):
-            return None
+            raise ValueError("it is no feature store, or truncated")
         _, version, size, length, file_size, index = _START.unpack(head)
         if not _START.size + length + 4 <= size <= _MAX_BLOCK:
             raise ValueError("its first block is damaged")

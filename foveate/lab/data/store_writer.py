@@ -24,8 +24,7 @@ import numpy as np
 from foveate.errors import DataError, ShapeError
 from foveate.io import atomic_write
 from foveate.lab.data.feature_store import FeatureRecord, FeatureStore, StoreDescription
-from foveate.lab.data.hdf5_layout import FORMAT
-from foveate.lab.data.store_file import INDEX, ROWS, VERSION, block_size, checksum, write_block
+from foveate.lab.data.store_file import FORMAT, INDEX, ROWS, VERSION, block_size, checksum, write_block
 
 WRITE_ROWS = 4096
 SLACK = 1 << 20  # for the metadata of HDF5

@@ -35,12 +35,10 @@ from foveate.lab.search.parts import OpenPart, Part, damaged, write_part
 from foveate.registry import lookup
 
 FORMAT, VERSION, MANIFEST = "foveate-index", 2, "index.json"
-UNSEALED = 1  # the version whose index.json has no checksum
 SMALL = 65536  # vectors of a part below which it is joined with others
 SOURCE = "foveate index writes it"
 DTYPES = {"float16": torch.float16, "float32": torch.float32}
 KINDS = ("images", "texts")
-OLD_KINDS = {"pictures": "images"}  # names in indexes written by earlier versions
 _PART_NAME = re.compile(r"vectors-([0-9]{6,20})\.safetensors")
 
 
@@ -292,22 +290,21 @@ def _read_manifest(path: Path, *, verify: bool = True) -> tuple[IndexDescription
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise damaged(path, f"it is not marked as {FORMAT}")
     version = content.get("version")
-    if type(version) is not int or version < UNSEALED:
+    if type(version) is not int or version < 1:
         raise damaged(path, "no version")
-    if version > VERSION:
+    if version != VERSION:
         raise DataError(
-            f"index: expected version {VERSION} or older in {path}, got {str(version)[:20]}; a newer foveate wrote it: "
-            "run pip install -U foveate"
+            f"index: expected version {VERSION} in {path}, got {str(version)[:20]}; another version of foveate wrote "
+            "it: run pip install -U foveate"
         )
-    if verify and version > UNSEALED and content.get("checksum") != manifest_checksum(content):
+    if verify and content.get("checksum") != manifest_checksum(content):
         raise damaged(path, "another checksum than it was written with")
     return _parse_manifest(path, content)
 
 
 def _parse_manifest(path: Path, content: Mapping[str, Any]) -> tuple[IndexDescription, list[Part]]:
     try:
-        found = _typed(IndexDescription, content)
-        description = IndexDescription(**found | {"kind": OLD_KINDS.get(found["kind"], found["kind"])})
+        description = IndexDescription(**_typed(IndexDescription, content))
         if not isinstance(content["parts"], list):
             raise TypeError("parts that are not a list")
         parts = [Part(**_typed(Part, part)) for part in content["parts"]]

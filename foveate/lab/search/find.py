@@ -12,7 +12,7 @@ from torch import Tensor
 
 from foveate.attention import Attended
 from foveate.checks import check_number
-from foveate.errors import DataError, FoveateError
+from foveate.errors import DataError
 from foveate.lab.models import Fragments
 from foveate.lab.search.exact_index import Index, IndexDescription
 from foveate.lab.search.nearest import Hits
@@ -96,7 +96,8 @@ class Embedder(Protocol):
 class Matcher(Protocol):
     """A run that scores images and texts jointly, for instance of SCAN or BFAN.
 
-    A run that also provides the attention of the words has `look(image, text)`, which returns `words` and `attention`.
+    A run whose words attend to images says so by `words_attend = True`; its `look(image, text)` returns `words` and
+    `attention`.
     """
 
     def match(self, images: Sequence[Any], texts: Sequence[str]) -> Tensor:
@@ -114,17 +115,20 @@ class AveragedMatcher:
         """The mean of the scores (I, C)."""
         return torch.stack([run.match(images, texts).float().cpu() for run in self.runs]).mean(0)
 
+    @property
+    def words_attend(self) -> bool:
+        """True if words attend to images in one of the runs."""
+        return any(_words_attend(run) for run in self.runs)
+
     def look(self, image: Any, text: str) -> Any:
-        """Where the words of a text look; raises ValueError if they attend in no run."""
-        first, *others = self.runs
-        try:
-            return first.look(image, text)
-        except FoveateError:
-            raise
-        except ValueError:  # a model in which images attend to words
-            if not others:
-                raise
-        return AveragedMatcher(tuple(others)).look(image, text)
+        """Where the words of a text look in the first run in which they attend, or in the first one."""
+        run = next((run for run in self.runs if _words_attend(run)), self.runs[0])
+        return run.look(image, text)
+
+
+def _words_attend(run: Any) -> bool:
+    """True for a run whose words attend to images."""
+    return bool(getattr(run, "words_attend", False))
 
 
 @dataclass(frozen=True)
@@ -233,11 +237,12 @@ def _find(
             f"search: expected to re-rank images by a text or texts by an image, got {kind} to be found by "
             f"{'an image' if kind == 'images' else 'a text'}; search without re-ranking"
         )
-    again, rest = found[:first], found[first:]
-    scores = _match(reranker, [one.name for one in again], pair)
-    again = [replace(one, score=score) for one, score in zip(again, scores.tolist(), strict=True)]
-    again.sort(key=lambda one: -one.score)  # stable: equal scores keep the order of similarity
-    return [_with_attention(one, reranker, pair) for one in (again + rest)[:top]]
+    candidates, rest = found[:first], found[first:]
+    scores = _match(reranker, [one.name for one in candidates], pair)
+    ranked = [replace(one, score=score) for one, score in zip(candidates, scores.tolist(), strict=True)]
+    ranked.sort(key=lambda one: -one.score)  # stable: equal scores keep the order of similarity
+    best = (ranked + rest)[:top]
+    return [_with_attention(one, reranker, pair) for one in best] if _words_attend(reranker) else best
 
 
 def _match(reranker: Matcher, names: list[str], pair: Pairing) -> Tensor:
@@ -253,15 +258,8 @@ def _match(reranker: Matcher, names: list[str], pair: Pairing) -> Tensor:
     return scores
 
 
-def _with_attention(one: SearchResult, reranker: Matcher, pair: Pairing) -> SearchResult:
-    """The result with the attention of its words, if the run provides it."""
-    if not hasattr(reranker, "look"):
-        return one
+def _with_attention(one: SearchResult, reranker: Any, pair: Pairing) -> SearchResult:
+    """The result with the attention of its words."""
     [image], [text] = pair([one.name])
-    try:
-        seen = reranker.look(image, text)
-    except FoveateError:
-        raise
-    except ValueError:  # a model in which images attend to words, not words to images
-        return one
+    seen = reranker.look(image, text)
     return replace(one, words=tuple(seen.words), attention=seen.attention)

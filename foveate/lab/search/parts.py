@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +19,6 @@ from foveate.lab.tensor_files import save_file
 
 SAFE_TYPES = {torch.float16: "F16", torch.float32: "F32"}
 PAGE = 4096  # bytes that are summed up together in a checksum
-CRC_DIGITS = 8  # of the checksums in indexes of version 1
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Part:
     Attributes:
         file: its name.
         rows: number of vectors in it.
-        checksum: of all its bytes, see `part_checksum`; in indexes of version 1, CRC-32 over vectors and names.
+        checksum: of all its bytes, see `part_checksum`.
     """
 
     file: str
@@ -90,9 +88,7 @@ class OpenPart:
 
     def verify(self) -> None:
         """Read the whole file and compare it with its checksum; raises DataError if they differ."""
-        tensors = self._vectors, self._ends, self._text
-        old = len(self.part.checksum) == CRC_DIGITS
-        if (crc_checksum(*tensors) if old else part_checksum(self._header, *tensors)) != self.part.checksum:
+        if part_checksum(self._header, self._vectors, self._ends, self._text) != self.part.checksum:
             raise damaged(self.path, "another checksum than it was written with")
         self._trusted = True
 
@@ -163,14 +159,6 @@ def part_checksum(header: bytes, *tensors: Tensor) -> str:
         digest.update(pages.sum(1).numpy().tobytes())
         digest.update(data[whole:].numpy().tobytes())
     return digest.hexdigest()
-
-
-def crc_checksum(*tensors: Tensor) -> str:
-    """CRC-32 over the values of tensors, as in indexes of version 1."""
-    value = 0
-    for tensor in tensors:
-        value = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, value)
-    return f"{value:08x}"
 
 
 def damaged(path: Path, reason: str) -> DataError:

@@ -109,15 +109,15 @@ def from_config(config: Mapping[str, Any], where: str = "config.json") -> Recipe
 
 @contextmanager
 def file_errors(directory: Path) -> Iterator[None]:
-    """Turns whatever goes wrong while the files of a run are interpreted into a DataError that names the run.
+    """Turns errors about values in the files of a run, which may come from anyone, into a DataError that names the run.
 
-    The files may come from anyone, and may hold any value in any place.
+    Errors of other types, such as AttributeError, are mistakes of foveate and are raised as they are.
     """
     try:
         yield
     except DataError:
         raise
-    except (FoveateError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+    except (FoveateError, ValueError, RecursionError) as error:
         raise DataError(f"load: expected the files of a run in {directory}, got {error}; {ADVICE}") from error
 
 

@@ -108,7 +108,7 @@ def test_neither_is_saved_with_a_run(outside, damaged):
 class Embedder:
     """Embeds anything as the same vector."""
 
-    def embed_text(self, texts: list[str]) -> torch.Tensor:
+    def encode_text(self, texts: list[str]) -> torch.Tensor:
         return torch.ones(len(texts), 4)
 
 

@@ -71,6 +71,8 @@ class Looks(NamedTuple):
 class Looking(Contrary):
     """Looks at the upper left of four cells with every word."""
 
+    words_attend = True
+
     def look(self, image: Any, text: str) -> Looks:
         words = tuple(text.split())
         weights = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(1, len(words), 4)

@@ -8,7 +8,7 @@ import torch
 
 from foveate.errors import DataError
 from foveate.lab.models import Fragments
-from foveate.lab.search import Index, build_index, search_by_image, search_by_text
+from foveate.lab.search import AveragedMatcher, Index, build_index, search_by_image, search_by_text
 from tests.lab.search.runs import COLOURS, Colours, Contrary, Looking, paint
 
 
@@ -94,16 +94,19 @@ def test_attention_of_what_is_returned(images: Index, texts: Index) -> None:
 
 
 def test_words_that_do_not_look(images: Index) -> None:
-    class Blind(Contrary):
-        def look(self, image, text):
-            raise ValueError("the words of this model do not look")
+    class Blind(Looking):
+        words_attend = False
 
-    class Broken(Contrary):
+    class Broken(Looking):
         def look(self, image, text):
-            raise DataError("look: expected an image, got none; check")
+            raise ValueError("shapes do not fit")  # torch's own errors are not taken for words that do not look
 
     assert search_by_text(images, "blue", Colours(), top=1, reranker=Blind())[0].attention is None
-    with pytest.raises(DataError, match="look: expected an image, got none"):
+    both = AveragedMatcher((Blind(), Looking()))
+    assert search_by_text(images, "blue", Colours(), top=1, reranker=both)[0].attention is not None
+    none = AveragedMatcher((Blind(), Contrary()))
+    assert search_by_text(images, "blue", Colours(), top=1, reranker=none)[0].attention is None
+    with pytest.raises(ValueError, match="shapes do not fit"):
         search_by_text(images, "blue", Colours(), top=1, reranker=Broken())
 
 

@@ -43,7 +43,7 @@ class Session:
         out: directory of all runs; those of other tables are used too.
         rows: of the table that are reproduced.
         seeds: trainings per row.
-        small: fields to change in every recipe by task, for a run on tiny files.
+        small: fields to change in every recipe by the kind of its model, for a run on tiny files.
         progress: show progress.
     """
 
@@ -53,7 +53,7 @@ class Session:
     out: Path
     rows: tuple[PaperRow, ...]
     seeds: int = 1
-    small: Mapping[str, Sequence[str]] | None = None
+    small: Mapping[type, Sequence[str]] | None = None
     progress: bool = True
 
     @property
@@ -64,7 +64,7 @@ class Session:
     def recipe(self, run: PaperRun, seed: int) -> Recipe:
         """The recipe of a run with its seed, made small if the files are tiny."""
         recipe = recipe_of(run)
-        changes = [] if self.small is None else self.small[_kind(recipe)]
+        changes = [] if self.small is None else self.small[type(recipe.settings.model)]
         return override(recipe, [*changes, f"training.seed={seed}"])
 
     def run_directory(self, run: PaperRun, seed: int) -> Path:
@@ -275,8 +275,3 @@ def file_name(row: str) -> str:
     'test-MCA-λ-=-10'
     """
     return re.sub(r"[^\w.=+-]+", "-", row)
-
-
-def _kind(recipe: Recipe) -> str:
-    """The key of the small settings of a recipe: its task and its model."""
-    return "-".join(recipe.name.split("-")[:2])

@@ -123,6 +123,11 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
                 raise DataError(f"match: expected a sentence, got {text!r}; write at least one word")
         return self._batched(several, self._embed_texts, batch_size)
 
+    @property
+    def words_attend(self) -> bool:
+        """True for a run in which words attend to images, so that `look` applies."""
+        return self.task.settings.model.words_attend
+
     def look(self, image: ImageLike, text: str) -> WordAttention:
         """Where the words of a sentence look in an image; raises ValueError for a model whose words do not attend."""
         scorer, settings = self.model.scorer, self.task.settings

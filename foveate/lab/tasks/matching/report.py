@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from foveate.lab.models import Scorer
 from foveate.lab.tasks.images import captioned_images
 from foveate.lab.tasks.presentation import Demo, DrawnExample, Measure, Presentation, Rated, fraction
 
@@ -46,7 +45,7 @@ def _draw_captions(
     for caption in captions:
         image, text = data.image(caption), caption.text
         for name, predictor in predictors.items():
-            if not isinstance(predictor.model.scorer, Scorer):
+            if not predictor.words_attend:
                 continue
             found = predictor.look(image.pixels(), text)
             if found.attention.grid is not None:
@@ -58,7 +57,7 @@ def _draw_captions(
 def rate_words(predictor: MatchingPredictor, data: Dataset, image: ImageRecord) -> Rated | None:
     """Where the words of the first caption of an image look; None for models whose words do not attend."""
     captions = data.captions_of(image.id)
-    if not captions or not predictor.task.settings.model.words_attend:
+    if not captions or not predictor.words_attend:
         return None
     found = predictor.look(image.pixels(), captions[0].text)
     return Rated(captions[0].text, "", found.words, found.attention)

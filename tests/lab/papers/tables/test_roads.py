@@ -12,6 +12,7 @@ import torch
 
 from foveate.apps.cli import main
 from foveate.lab.data import FeatureStore
+from foveate.lab.models import MCANSettings
 from foveate.lab.papers.tables import TABLES
 from foveate.lab.papers.tables.tiny import TINY_SETTINGS, make_files
 from foveate.lab.papers.tables.tiny.coco_files import DIM, SIDE, SUBSETS, features_of
@@ -31,7 +32,7 @@ def run(*arguments: str) -> None:
 
 
 def train(recipe: str, out: str, *changes: str) -> None:
-    small = TINY_SETTINGS["-".join(recipe.split("-")[:2])]
+    small = TINY_SETTINGS[type(RECIPES[recipe]().settings.model)]
     run("train", recipe, *small, *changes, "--data", ".", "--out", out, "--quiet")
 
 
@@ -98,7 +99,7 @@ def test_missing_word_vectors_say_what_to_fetch(capsys: pytest.CaptureFixture[st
     for ours in ("train", "val"):
         run("import", "grid-feats", f"grid-feats/{SUBSETS_OF[ours]}", f"grid-feats/{ours}.h5")
     Path("glove.6B.300d.txt").unlink()
-    small = TINY_SETTINGS["vqa-mcan"]
+    small = TINY_SETTINGS[MCANSettings]
     assert main(["train", "vqa-mcan-vqa2-grid", *small, "--data", ".", "--out", "run", "--quiet"]) == 1
     assert "fetch glove.6B.zip" in capsys.readouterr().err
 

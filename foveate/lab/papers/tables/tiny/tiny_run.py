@@ -7,6 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from foveate.io import write_json
+from foveate.lab.models import (
+    BFANSettings,
+    LSTMCaptionerSettings,
+    MatchingDANSettings,
+    MCANSettings,
+    ReasoningDANSettings,
+    SCANSettings,
+)
 from foveate.lab.papers.tables.run import Session, check_files, evaluate_all, make_stores, measure_all, train_all
 from foveate.lab.papers.tables.table import Table
 from foveate.lab.papers.tables.tiny.coco_files import (
@@ -35,13 +43,13 @@ from foveate.lab.train.processes import make_accelerator
 from foveate.registry import optional
 
 _TRAINING = ("epochs=1", "evaluate_every=1", "workers=0")
-TINY_SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "vqa-mcan": (*_TRAINING, "hidden=16", "heads=2", "layers=1", "min_count=1", "batch_size=16"),
-    "vqa-rdan": (*_TRAINING, "hidden=16", "word_dim=8", "batch_size=16"),
-    "matching-scan": (*_TRAINING, "hidden=16", "word_dim=8", "min_count=1", "batch_size=8"),
-    "matching-bfan": (*_TRAINING, "hidden=16", "word_dim=8", "min_count=1", "batch_size=8"),
-    "matching-mdan": (*_TRAINING, "hidden=16", "word_dim=8", "batch_size=8"),
-    "captioning-lstm": (
+TINY_SETTINGS: Mapping[type, tuple[str, ...]] = {
+    MCANSettings: (*_TRAINING, "hidden=16", "heads=2", "layers=1", "min_count=1", "batch_size=16"),
+    ReasoningDANSettings: (*_TRAINING, "hidden=16", "word_dim=8", "batch_size=16"),
+    SCANSettings: (*_TRAINING, "hidden=16", "word_dim=8", "min_count=1", "batch_size=8"),
+    BFANSettings: (*_TRAINING, "hidden=16", "word_dim=8", "min_count=1", "batch_size=8"),
+    MatchingDANSettings: (*_TRAINING, "hidden=16", "word_dim=8", "batch_size=8"),
+    LSTMCaptionerSettings: (
         *_TRAINING,
         *("model.hidden=16", "score_dim=16", "word_dim=8", "min_count=1", "batch_size=8"),
         *("max_words=6", "beams=2", "spice=false"),
