@@ -7,6 +7,7 @@ what really goes through.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -145,6 +146,8 @@ def use(
     Raises:
         ValueError: when a chosen module does not go through, or adds attention sinks of its own to the softmax; the
             model is then as it was.
+
+    Warns if most layers of a loaded model change to weights far from those it was trained with; see `adapt`.
     """
     change = Change(name, options, grid, prefix)
     chosen = module_filter(layers)
@@ -159,7 +162,20 @@ def use(
     except BaseException:
         changed.restore()
         raise
+    _warn_if_ruinous(model, change, len(changed.names))
     return changed
+
+
+def _warn_if_ruinous(model: nn.Module, change: Change, changed: int) -> None:
+    """Warn where a model with trained weights loses the scale of its scores in most layers."""
+    loaded = getattr(getattr(model, "config", None), "_name_or_path", "")
+    is_near = change.name == "softmax" or (change.name == "entmax" and float(change.options.get("alpha", 1.5)) <= 1.1)
+    if loaded and not is_near and 2 * changed > len(list(attention_modules(model))):
+        warnings.warn(
+            f"use: {change.name} in {changed} modules of a model that was trained with softmax changes its outputs a "
+            "lot; choose an alpha near 1 or the last layers, or keep the outputs with foveate.hf.adapt",
+            stacklevel=3,
+        )
 
 
 def check(model: nn.Module, inputs: Mapping[str, Any] | None = None, *, layers: Layers = None) -> list[str]:
@@ -182,8 +198,6 @@ def check(model: nn.Module, inputs: Mapping[str, Any] | None = None, *, layers: 
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         model.eval()
         try:
-            import warnings
-
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what cannot be seen is raised below
                 with watch(model, chosen, queries=-1) as seen:

@@ -121,7 +121,7 @@ def test_calibration_keeps_what_entmax_would_ruin(model: nn.Module) -> None:
     ]
     with torch.no_grad():
         wanted = model(pixel_values=torch.cat(pixels)).pooler_output
-        with fv.hf.use(model, "entmax"):
+        with pytest.warns(UserWarning, match="adapt"), fv.hf.use(model, "entmax"):
             plain = model(pixel_values=torch.cat(pixels)).pooler_output
     with fv.hf.adapt(model, "entmax", [one[0] for one in pixels], steps=0, show=False), torch.no_grad():
         calibrated = model(pixel_values=torch.cat(pixels)).pooler_output

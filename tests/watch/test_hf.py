@@ -325,3 +325,29 @@ def test_probe_needs_no_inputs(name):
 def test_probe_asks_for_inputs():
     with pytest.raises(fv.ShapeError, match="pass inputs= as the model's processor returns them"):
         hf.use(TINY["LXMERT"].build(), "sparsemax")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "warned"),
+    [
+        ("sparsemax", {}, True),
+        ("entmax", {}, True),
+        ("entmax", {"alpha": 1.05}, False),
+        ("softmax", {}, False),
+        ("sparsemax", {"layers": [0]}, False),
+    ],
+)
+def test_use_warns_before_it_ruins_a_loaded_model(name, options, warned, tmp_path):
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(hidden_size=8, num_hidden_layers=3, num_attention_heads=2, intermediate_size=8, image_size=32)
+    made = ViTModel(config)
+    with hf.use(made, name, **options):  # no warning: nothing was trained
+        pass
+    made.save_pretrained(tmp_path)
+    loaded = ViTModel.from_pretrained(tmp_path)
+    if warned:
+        with pytest.warns(UserWarning, match=r"use: .* trained with softmax .* foveate\.hf\.adapt"):
+            hf.use(loaded, name, **options)
+    else:
+        hf.use(loaded, name, **options)
