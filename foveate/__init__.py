@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ContinuousSelfAttention,
         Entmax,
         MultiheadAttention,
+        SparseWeights,
         mechanism,
         scaled_dot_product_attention,
     )
@@ -62,6 +63,7 @@ __all__ = [
     "Mixture",
     "MultiheadAttention",
     "ShapeError",
+    "SparseWeights",
     "TruncatedParaboloid",
     "TruncatedParaboloidBasis",
     "UnknownName",
@@ -97,6 +99,7 @@ _HOMES = {
         "ContinuousSelfAttention",
         "Entmax",
         "MultiheadAttention",
+        "SparseWeights",
         "mechanism",
         "scaled_dot_product_attention",
     ),

@@ -79,10 +79,20 @@ def attention(
     position_bias: Tensor | None = None,
     s_aux: Tensor | None = None,
     **unused: Any,
-) -> tuple[Tensor, Tensor]:
-    """The attention function of the interface of transformers: (B, M, Q, D) -> (B, Q, M, D) and the weights."""
+) -> tuple[Tensor, Tensor | None]:
+    """The attention function of the interface of transformers: (B, M, Q, D) -> (B, Q, M, D) and the weights.
+
+    The weights are None where attention streams and nobody asked for them.
+    """
     if s_aux is not None:
         raise NotImplementedError(_sinks_message(change.name, type(module).__name__))
+    asked = unused.get("output_attentions", getattr(getattr(module, "config", None), "output_attentions", False))
+    if not (softcap or position_bias is not None or asked):
+        part = dropout if module.training else 0.0
+        mask = None if attention_mask is None else attention_mask[..., : key.shape[-2]]
+        context = change.stream("foveate", query, key, value, mask, part, False, scaling)
+        if context is not None:
+            return context.transpose(1, 2).contiguous(), None
     groups = query.shape[1] // key.shape[1]
     if groups > 1:  # grouped-query attention
         key, value = (x.repeat_interleave(groups, 1) for x in (key, value))

@@ -10,6 +10,7 @@ from foveate.attention.learnable import Entmax, Learnable
 from foveate.attention.mechanism import MECHANISMS, Mechanism, Option, mechanism, options_table
 from foveate.attention.multihead import AttentionPool, MultiheadAttention
 from foveate.attention.self_attention import ContinuousSelfAttention
+from foveate.attention.sparse_weights import SparseWeights
 from foveate.ops import TRANSFORMS
 
 _THESIS, _PAPER = "Farinhas 2021", "Farinhas et al. 2021"
@@ -46,6 +47,7 @@ __all__ = [
     "MultiheadAttention",
     "Option",
     "SparseMixture",
+    "SparseWeights",
     "SplitMixture",
     "mechanism",
     "options_table",

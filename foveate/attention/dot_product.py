@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from foveate.attention.arguments import AnyGrid, beside_scores, split_mask
 from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.mechanism import mechanism
-from foveate.attention.streaming import stream
+from foveate.attention.sparse_weights import SparseWeights
+from foveate.attention.streaming import stream, stream_sparse
 from foveate.checks import at_least_float32, check_floating, check_ndim
 from foveate.errors import ShapeError
 
@@ -54,6 +55,23 @@ def scaled_dot_product_attention(
     prefix: int = ...,
     **options: Any,
 ) -> tuple[Tensor, Tensor]: ...
+@overload
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = ...,
+    dropout_p: float = ...,
+    is_causal: bool = ...,
+    scale: float | None = ...,
+    enable_gqa: bool = ...,
+    *,
+    return_weights: Literal["sparse"],
+    transform: Weigh = ...,
+    grid: AnyGrid | None = ...,
+    prefix: int = ...,
+    **options: Any,
+) -> tuple[Tensor, SparseWeights]: ...
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -67,9 +85,9 @@ def scaled_dot_product_attention(
     transform: Weigh = "softmax",
     grid: AnyGrid | None = None,
     prefix: int = 0,
-    return_weights: bool = False,
+    return_weights: bool | Literal["sparse"] = False,
     **options: Any,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor | tuple[Tensor, Tensor | SparseWeights]:
     """Scaled dot-product attention as in torch, with any transform or mechanism.
 
     `transform(Q Kᵀ · scale + mask) V`
@@ -88,12 +106,14 @@ def scaled_dot_product_attention(
         grid: rows and columns of the image tokens among the keys, for mechanisms over a grid.
         prefix: number of keys before the image tokens (CLS, registers); other keys may follow them. With TVmax they
             have no neighbours and join the same sparsemax.
-        return_weights: return the weights, too.
+        return_weights: return the weights, too; "sparse" for `SparseWeights`, their supports alone.
         options: of the mechanism, such as `alpha=1.5`; tensors broadcast to the scores, with 1 for the keys.
 
     Returns:
         (..., Q, D), and with `return_weights` the weights (..., Q, N) before dropout; zeros for a query without keys.
-        Plain softmax without weights runs torch's own kernels. Scores are computed in float32 at least, as there.
+        Plain softmax without weights runs torch's own kernels. Sparsemax and entmax with alpha <= 2 never store the
+        scores, so that memory is linear in Q and N, unless the dense weights are asked for. Scores are computed in
+        float32 at least, as there.
 
     >>> q, k, v = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 8)
     >>> scaled_dot_product_attention(q, k, v, transform="entmax", alpha=1.3).shape
@@ -118,6 +138,10 @@ def scaled_dot_product_attention(
         streamed = stream(WHERE, attend, query, key, value, attn_mask, dropout_p, is_causal, scale)
         if streamed is not None:
             return streamed
+    if return_weights == "sparse" and grid is None:
+        found = stream_sparse(WHERE, attend, query, key, value, attn_mask, dropout_p, is_causal, scale)
+        if found is not None:
+            return found[0], SparseWeights(*found[1:], key.shape[-2])
     scores, value = dot_products(query, key, value, scale, enable_gqa)
     if is_causal:
         attn_mask = causal_mask(query, key)
@@ -128,7 +152,10 @@ def scaled_dot_product_attention(
         context = F.dropout(weights, dropout_p).to(value.dtype) @ value
     else:
         context, weights = attend_heads(attend, scores, value, keep, grid, prefix, dropout_p)
-    return (context, weights.to(query.dtype)) if return_weights else context
+    if not return_weights:
+        return context
+    weights = weights.to(query.dtype)
+    return context, SparseWeights.of(weights) if return_weights == "sparse" else weights
 
 
 def check_parts(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:

@@ -14,6 +14,7 @@ from foveate.attention.arguments import (
     AnyGrid,
     as_grid,
     beside_scores,
+    check_grid,
     joint_mask,
     shared_mask,
     split_mask,
@@ -22,6 +23,7 @@ from foveate.attention.arguments import (
 from foveate.attention.attended import Attended
 from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.mechanism import mechanism
+from foveate.attention.streaming import stream
 from foveate.checks import at_least_float32, check_heads, check_mask, check_shape
 from foveate.errors import ShapeError
 
@@ -157,9 +159,10 @@ class MultiheadAttention(nn.Module):
         q, k, v = (self._split(x, i) for i, x in enumerate((query, key, value)))
         padding = key_padding_mask[None] if single and key_padding_mask is not None else key_padding_mask
         bias = self._combine(q, k, padding, attn_mask, mask, is_causal)
-        if need_weights is False and self._is_plain():
-            heads = F.scaled_dot_product_attention(q, k, v, bias, self.dropout.p if self.training else 0.0)
-            return self._output(self.out_proj(heads.transpose(1, 2).flatten(2)), single), None
+        if need_weights is False:
+            heads = self._read(q, k, v, bias, grid)
+            if heads is not None:
+                return self._output(self.out_proj(heads.transpose(1, 2).flatten(2)), single), None
         seen = self._attend(q, k, v, bias, grid)
         if need_weights is None:
             known = mask if mask is None or mask.ndim == 2 else None
@@ -167,6 +170,17 @@ class MultiheadAttention(nn.Module):
         weights = seen.weights.mean(1) if average_attn_weights else seen.weights
         pair = self._output(seen.context, single), (weights[0] if single else weights) if need_weights else None
         return pair
+
+    def _read(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, grid: AnyGrid | None) -> Tensor | None:
+        """The context of every head without its weights, None where they have to be made."""
+        dropout = self.dropout.p if self.training else 0.0
+        if self._is_plain():
+            return F.scaled_dot_product_attention(q, k, v, bias, dropout)
+        cells = as_grid(WHERE, grid)
+        if isinstance(cells, Tensor):
+            return None
+        check_grid(WHERE, cells, q.shape[0], k.shape[-2])
+        return stream(WHERE, self.transform, q, k, v, bias, dropout)
 
     def _first(self, x: Tensor) -> Tensor:
         return x[None] if x.ndim == 2 else x.transpose(0, 1) if x.ndim == 3 else x

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
+from torch.overrides import _get_current_function_mode_stack, handle_torch_function, has_torch_function_unary
+from torch.utils._device import DeviceContext
 
 from foveate.attention.discrete import DiscreteAttention
 from foveate.checks import as_number, at_least_float32, beside_rows, is_tracing
@@ -40,7 +42,16 @@ def stream(
         query, key, value: (..., M, Q, E), (..., M / G, N, E), (..., M / G, N, D).
         mask: broadcasts to (..., M, Q, N): True where a key counts, or numbers that are added.
         dropout, is_causal, scale: as in torch.
+
+    A torch function mode sees this call if its class has `reads = True`; attention does not stream inside other modes.
     """
+    if not torch.compiler.is_compiling() and has_torch_function_unary(query):
+        if not all(_passes_on(mode) for mode in _get_current_function_mode_stack()):
+            return None  # somebody waits for the weights
+        seen: Tensor | None = handle_torch_function(
+            stream, (query,), where, attend, query, key, value, mask, dropout, is_causal, scale
+        )
+        return seen
     if isinstance(attend, DiscreteAttention) and attend.name == "softmax":
         return _softmax(attend, query, key, value, mask, dropout, is_causal, scale)
     made = _prepare(where, attend, query, key, value, mask, dropout, is_causal, scale)
@@ -120,6 +131,10 @@ def _prepare(
     q, k, v = (part.to(dtype) for part in (q, k, v))
     settings = is_causal, number, lowest, dropout, _seed(dropout)
     return Attending(q, k, v, options[0], 1 / options[1], mask, *settings), lead
+
+
+def _passes_on(mode: Any) -> bool:
+    return isinstance(mode, DeviceContext) or getattr(mode, "reads", False)
 
 
 def _is_backward() -> bool:

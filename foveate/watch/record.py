@@ -9,7 +9,7 @@ from typing import overload
 
 from torch import Tensor
 
-from foveate.attention import Attended
+from foveate.attention import Attended, SparseWeights
 from foveate.errors import ShapeError
 
 Heads = str | int | Sequence[int]
@@ -21,7 +21,8 @@ class Record:
 
     Attributes:
         name: of the module that attended, as in `model.named_modules()`.
-        weights: (B, M, Q, N) the rows and columns that were asked for. Rows sum to one when all columns are kept.
+        kept: (B, M, Q, N) the rows and columns that were asked for, or `SparseWeights` where attention streamed and
+            all were asked for. Rows sum to one when all columns are kept.
         step: number of the model's forward pass, counted from 0; during `generate`, the number of the generated token.
         queries: (Q,) positions of the rows among the call's queries.
         keys: (N,) or (B, N) positions of the columns among the call's keys, None when all are kept; -1 at padding.
@@ -35,12 +36,17 @@ class Record:
     """
 
     name: str
-    weights: Tensor
+    kept: Tensor | SparseWeights
     step: int
     queries: Tensor
     keys: Tensor | None
     key_count: int
     via: str = "softmax"
+
+    @property
+    def weights(self) -> Tensor:
+        """What is kept as (B, M, Q, N)."""
+        return self.kept if isinstance(self.kept, Tensor) else self.kept.to_dense()
 
     @property
     def layer(self) -> int | None:
@@ -63,7 +69,11 @@ class Record:
         """
         from foveate.watch.reductions import normalise, over_heads
 
-        weights = over_heads(self.weights, heads)
+        kept = self.kept
+        if isinstance(kept, SparseWeights) and query is not None:  # one row of a long sequence, not all
+            rows = [part[..., query, None, :] for part in (kept.indices, kept.weights)]
+            kept, query = SparseWeights(rows[0], rows[1], kept.key_count), 0
+        weights = over_heads(kept if isinstance(kept, Tensor) else kept.to_dense(), heads)
         if query is not None or weights.shape[1] == 1:
             weights = weights[:, query or 0]
         if grid is not None:
@@ -120,7 +130,7 @@ class Records(Sequence[Record]):
     @property
     def nbytes(self) -> int:
         """Bytes of all weights that are kept."""
-        return sum(row.weights.numel() * row.weights.element_size() for row in self.rows)
+        return sum(row.kept.nbytes for row in self.rows)
 
 
 def layer_number(name: str) -> int | None:

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from foveate.attention.arguments import beside_scores
 from foveate.attention.discrete import DiscreteAttention, transform_options
 from foveate.attention.dot_product import scaled_dot_product_attention
+from foveate.attention.streaming import ALPHAS, stream
 from foveate.errors import UnknownName
 from foveate.ops import TRANSFORMS, fusedmax
 from foveate.registry import lookup
 from foveate.watch.calls import weigh
-from foveate.watch.inside import around_attention
+from foveate.watch.inside import SDPA_ARGUMENTS, around_attention
 from foveate.watch.modules import INNER, Around, add_around, attention_modules
 
 
@@ -51,6 +52,12 @@ class Change:
             if option not in known_options:
                 raise UnknownName(f"option of {self.name}", option, known_options or {"none"})
 
+    def stream(self, where: str, *call: Any) -> Tensor | None:
+        """The context of a call, as of `foveate.attention.streaming.stream`, None where its weights have to be made."""
+        if self.name not in ALPHAS:
+            return None
+        return stream(where, DiscreteAttention(self.name, **self.options), *call)
+
     def weights(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Weights (..., Q, N) for scores (..., Q, N); `mask` broadcasts to them, True where a key counts."""
         if TRANSFORMS[self.name].axes == 2:
@@ -77,6 +84,14 @@ def masked_scores(scores: Tensor) -> Tensor | None:
 
 def attend(change: Weighs, *args: Any, **options: Any) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention` with another transform."""
+    if isinstance(change, Change):
+        call = {**dict(zip(SDPA_ARGUMENTS, args, strict=False)), **options}
+        parts = [call.get(name) for name in SDPA_ARGUMENTS[:4]]
+        streamed = change.stream(
+            "use", *parts, call.get("dropout_p", 0.0), call.get("is_causal", False), call.get("scale")
+        )
+        if streamed is not None:
+            return streamed
     context: Tensor = scaled_dot_product_attention(*args, transform=change.weights, **options)
     return context
 

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 
-from foveate.attention import Attended
-from foveate.attention.arguments import joint_mask
+from foveate.attention import Attended, DiscreteAttention, SparseWeights
+from foveate.attention.arguments import beside_scores, joint_mask, split_mask
+from foveate.attention.streaming import stream, stream_sparse
+from foveate.checks import at_least_float32
 from foveate.watch.calls import (
     SOFTMAX,
     multihead_weights,
@@ -43,7 +45,7 @@ from foveate.watch.modules import (
 from foveate.watch.record import Heads, Record, Records
 from foveate.watch.request import ColumnTaker, Keep, Layers, Queries, Request, check_heads, locator, module_filter
 
-SEEN = frozenset({weigh, F.scaled_dot_product_attention, *SOFTMAX})
+SEEN = frozenset({weigh, stream, F.scaled_dot_product_attention, *SOFTMAX})
 # The watches that a thread runs in, which the copies of its context inherit.
 _watches: ContextVar[frozenset[int]] = ContextVar("_watches", default=frozenset())
 
@@ -223,9 +225,28 @@ class _Watcher:
         if not self.request.grad:
             # A view would keep the whole tensor alive.
             weights = weights.detach().to(device=self.request.device, dtype=self.request.dtype, copy=True)
+        self._add(name, weights, index, columns, key_count, via)
+
+    def note_sparse(self, name: str, weights: SparseWeights, Q: int) -> None:
+        """Keep all the weights of a call that streamed."""
+        device, dtype = self.request.device, self.request.dtype
+        kept = SparseWeights(
+            weights.indices.to(device), weights.weights.to(device=device, dtype=dtype), weights.key_count
+        )
+        self._add(name, kept, torch.arange(Q), None, weights.key_count, "foveate")
+
+    def _add(
+        self,
+        name: str,
+        kept: Tensor | SparseWeights,
+        queries: Tensor,
+        columns: Tensor | None,
+        key_count: int,
+        via: str,
+    ) -> None:
         # A model that generates by a part of itself never runs as a whole: each call of a module is then one step.
         step = self.passes - 1 if self.passes else sum(row.name == name for row in self.records.rows)
-        self.records.rows.append(Record(name, weights, step, index, columns, key_count, via))
+        self.records.rows.append(Record(name, kept, step, queries, columns, key_count, via))
 
 
 class _Mode(TorchFunctionMode):
@@ -234,6 +255,7 @@ class _Mode(TorchFunctionMode):
     def __init__(self, watcher: _Watcher) -> None:
         super().__init__()
         self.watcher = watcher
+        self.reads = not watcher.request.grad  # attention that streams has no weights for a gradient to reach
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the call and note its weights."""
@@ -248,7 +270,10 @@ class _Mode(TorchFunctionMode):
             self._note_sdpa(call)
             return result
         result = func(*args, **kwargs)
-        if func is weigh:
+        if func is stream:
+            if result is not None:
+                self._note_stream(*args)
+        elif func is weigh:
             self._note_result(result, "foveate")
         elif softmax_scores(func, args, kwargs) is not None:
             self._note_result(result, "softmax")
@@ -283,6 +308,46 @@ class _Mode(TorchFunctionMode):
         with torch.no_grad(), _computed_beside():
             weights = sdpa_weights(**call, rows=rows)
         self.watcher.note(name, with_heads(weights, module), rows, Q, "sdpa")
+
+    def _note_stream(
+        self,
+        where: str,
+        attend: DiscreteAttention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        dropout: float,
+        is_causal: bool,
+        scale: float | None,
+    ) -> None:
+        """Keep the weights of attention that streamed: the supports, or the rows that were asked for."""
+        found = self._caller()
+        if found is None:
+            return
+        (name, module), Q, request = found, query.shape[-2], self.watcher.request
+        rows = request.rows(Q)
+        if rows is not None and not len(rows):
+            return
+        with torch.no_grad(), _computed_beside():
+            if rows is None and request.locate is None and request.heads is None and query.ndim == 4:
+                sparse = stream_sparse(where, attend, query, key, value, mask, 0.0, is_causal, scale)
+                if sparse is not None:
+                    self.watcher.note_sparse(name, SparseWeights(sparse[1], sparse[2], key.shape[-2]), Q)
+                    return
+            if is_causal:
+                mask = torch.ones(Q, key.shape[-2], dtype=torch.bool, device=query.device).tril()
+            if rows is not None:
+                index = rows.to(query.device)
+                query = query.index_select(-2, index)
+                mask = mask if mask is None or mask.ndim < 2 or mask.shape[-2] == 1 else mask.index_select(-2, index)
+            groups = query.shape[-3] // key.shape[-3] if query.ndim > 2 else 1
+            keys = key.repeat_interleave(groups, -3) if groups > 1 else key
+            scores = at_least_float32(query) @ at_least_float32(keys).transpose(-1, -2)
+            scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
+            scores, keep = split_mask(scores, mask)
+            weights = attend.weigh(scores, None, beside_scores(scores, keep)).to(query.dtype)
+        self.watcher.note(name, with_heads(weights, module), rows, Q, "foveate")
 
     def _from_weights(self, call: dict[str, Any]) -> Tensor:
         """The result of SDPA by way of its weights, so that a gradient reaches them."""

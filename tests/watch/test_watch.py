@@ -373,3 +373,49 @@ def test_attended_of_a_record():
 
 def test_layer_numbers():
     assert [layer_number(name) for name in ("a.b", "model.layers.10.attn", "0", "x2.y")] == [None, 10, 0, None]
+
+
+class Reads(nn.Module):
+    """Attention of ours that streams, called as attention modules are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.self_attention = fv.MultiheadAttention(16, 4, transform="entmax")
+
+    def forward(self, x):
+        return self.self_attention(x, x, x, need_weights=False, is_causal=True)[0]
+
+
+@pytest.mark.parametrize("request_of", [{}, {"queries": [-1, 2]}, {"heads": "mean"}, {"keep": slice(1, 4)}])
+def test_attention_that_streams_is_seen_and_kept_sparse(request_of):
+    model, x = Reads(), torch.randn(2, 30, 16)
+    inner = model.self_attention
+    expected = inner(x, x, x, is_causal=True).weights
+    with fv.watch(model, **request_of) as seen:
+        result = model(x)
+    assert torch.equal(result, model(x))
+    (record,) = seen
+    assert record.via == "foveate"
+    if not request_of:
+        assert isinstance(record.kept, fv.SparseWeights)
+        torch.testing.assert_close(record.weights, expected)
+        torch.testing.assert_close(record.attended(query=7).weights, expected[:, :, 7].mean(1))
+    elif "queries" in request_of:
+        torch.testing.assert_close(record.weights, expected[:, :, [29, 2]])
+    elif "heads" in request_of:
+        torch.testing.assert_close(record.weights, expected.mean(1, keepdim=True))
+    else:
+        torch.testing.assert_close(record.weights, expected[..., 1:4])
+    assert seen.nbytes == record.kept.nbytes
+
+
+def test_a_gradient_reaches_the_weights_of_attention_that_would_stream():
+    net = model(layers=1)
+    with swap(net, Change("entmax"), lambda name: True):
+        with fv.watch(net) as plain:
+            net(X)
+        with fv.watch(net, grad=True) as seen:
+            result = net(X)
+    assert isinstance(plain[0].kept, fv.SparseWeights)
+    torch.testing.assert_close(plain[0].weights, seen[0].weights)
+    assert torch.autograd.grad(result.sum(), seen[0].weights)[0].any()
