@@ -72,7 +72,7 @@ COMMANDS: dict[str, Command] = {
         resumes=True,
     ),
     "tune": Command(
-        "tune:tune",
+        "train:tune",
         "RECIPE field=log:1e-4..1e-2 ... [--trials N] [--storage URL]",
         "search for the best fields of a recipe",
         takes_fields=True,
@@ -109,7 +109,7 @@ COMMANDS: dict[str, Command] = {
         "measure whether any model attends to what a text is about",
     ),
     "predict": Command(
-        "predict:predict",
+        "evaluate:predict",
         "RUN [field=value ...] --data DIR --out JSON",
         "write the predictions for a split in the format of the evaluation server",
         takes_fields=True,
@@ -120,17 +120,17 @@ COMMANDS: dict[str, Command] = {
         "train and evaluate what a table of a paper needs, and print its numbers beside ours",
         resumes=True,
     ),
-    "export": Command("export_run:export_run", "RUN OUT.onnx", "write a trained run as an ONNX file and check it"),
+    "export": Command("convert:export_run", "RUN OUT.onnx", "write a trained run as an ONNX file and check it"),
     "list": Command("list:list_tables", "[TABLE]", "list transforms, mechanisms, models, recipes, ..."),
     "studio": Command(
-        "studio:studio",
+        "serve:studio",
         "[--port P]",
         "open a web page to ask questions, try mechanisms and view results",
     ),
     "doctor": Command("doctor:doctor", "[--json]", "report what works on this machine, and what to install"),
     "completion": Command("completion:completion", "bash|zsh|fish", "print a script that completes foveate's commands"),
     "rate": Command(
-        "rate:rate",
+        "serve:rate",
         "STUDY [--make --runs A,B,C] [--results]",
         "let people rate the texts and attention maps of runs",
     ),
@@ -140,7 +140,7 @@ COMMANDS: dict[str, Command] = {
         "write the embedded dataset to files, or draw some of it",
     ),
     "extract": Command("extract:extract", "ENCODER IMAGES OUT", "encode images into a feature store", resumes=True),
-    "index": Command("index:index", "RUN IMAGES OUT", "embed images into a search index", resumes=True),
+    "index": Command("search:index", "RUN IMAGES OUT", "embed images into a search index", resumes=True),
     "search": Command(
         "search:search",
         'INDEX "TEXT" | IMAGE [--top N] [--rerank RUN] [--plot PNG]',
@@ -152,7 +152,7 @@ COMMANDS: dict[str, Command] = {
         "convert published features into a feature store",
     ),
     "import-run": Command(
-        "import_run:import_run",
+        "convert:import_run",
         "KIND CHECKPOINT OUT --tokens JSON [--answers JSON] [field=value ...]",
         "convert a checkpoint that the authors of a paper published into a run",
         takes_fields=True,

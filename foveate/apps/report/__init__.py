@@ -2,7 +2,7 @@
 
 from foveate.apps.report.comparisons import RunComparison, compare_runs
 from foveate.apps.report.runs import ReportRun
-from foveate.apps.report.short_table import headlines, short_table
+from foveate.apps.report.tables import headlines, short_table
 from foveate.apps.report.write import REPORT, write_report
 
 __all__ = ["REPORT", "ReportRun", "RunComparison", "compare_runs", "headlines", "short_table", "write_report"]

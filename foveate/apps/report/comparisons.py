@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from foveate.apps.report.measures import measure_of
-from foveate.apps.report.runs import ReportRun
+from foveate.apps.report.runs import ReportRun, measure_of
 from foveate.lab.tasks.presentation import Measure, Presentation
 from foveate.metrics.statistics import Floats, PairedDifference, p_in_words, paired_differences
 

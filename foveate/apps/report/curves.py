@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from foveate.apps.report.measures import measure_of
-from foveate.apps.report.runs import ReportRun
+from foveate.apps.report.runs import ReportRun, measure_of
 from foveate.lab.train.records import CURVE
 from foveate.plot.canvas import INK, PAPER, SMALL, USUAL
 from foveate.plot.lines import COLOURS, DASHES

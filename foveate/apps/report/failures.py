@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
-from foveate.apps.report.measures import measure_of
-from foveate.apps.report.runs import ReportRun
+from foveate.apps.report.runs import ReportRun, measure_of
 from foveate.lab.tasks.presentation import Presentation
 from foveate.metrics.means import ExampleKey, ExampleValues
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from foveate.apps.studio import PAGES, RunCatalogue
-from foveate.apps.studio.assets import read_asset, script
 from foveate.apps.studio.gate import ALL_INTERFACES, LOOPBACK, guard, known_hosts
-from foveate.apps.studio.limits import MAX_FILE
+from foveate.apps.studio.picker import MAX_FILE
+from foveate.apps.studio.widgets import read_asset, script
 from foveate.errors import DataError
 from foveate.registry import load_target, optional
 from foveate.signals import handle_signals

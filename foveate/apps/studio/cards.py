@@ -13,10 +13,9 @@ from typing import Any
 
 import foveate.attention
 import foveate.ops
-from foveate.apps.studio.assets import script
-from foveate.apps.studio.attention_maps import KNOBS, Knob, attend
+from foveate.apps.studio.attention_maps import KNOBS, SIDE, Knob, attend, preset_scores
 from foveate.apps.studio.panels import data_address
-from foveate.apps.studio.presets import SIDE, preset_scores
+from foveate.apps.studio.widgets import script
 from foveate.attention import MECHANISMS
 from foveate.plot.canvas import heat_colours, heat_scale
 from foveate.plot.heat import heat

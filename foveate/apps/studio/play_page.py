@@ -7,12 +7,11 @@ from typing import Any
 import torch
 
 from foveate.apps.studio import widgets
-from foveate.apps.studio.attention_maps import attend
+from foveate.apps.studio.attention_maps import PRESETS, SIDE, attend, preset
 from foveate.apps.studio.cards import MapChoice, build_cards
 from foveate.apps.studio.catalogue import RunCatalogue
 from foveate.apps.studio.code import play_code
 from foveate.apps.studio.panels import draw_panels
-from foveate.apps.studio.presets import PRESETS, SIDE, preset
 from foveate.apps.studio.share import build_restore, choice_fields, read_choice, share_html
 from foveate.attention import MECHANISMS
 from foveate.errors import FoveateError

@@ -7,10 +7,9 @@ from html import escape
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from foveate.apps.studio.assets import script
 from foveate.apps.studio.attention_maps import KNOBS
 from foveate.apps.studio.cards import MapChoice
-from foveate.apps.studio.widgets import on_event
+from foveate.apps.studio.widgets import on_event, script
 
 MAX_LINK = 8000  # characters
 IMAGE_NOTE = "The link is in your clipboard; your own image is not part of it, it opens with the first example."

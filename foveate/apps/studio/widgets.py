@@ -9,13 +9,39 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from foveate.apps.studio.assets import script
 from foveate.apps.studio.panels import data_address
+
+STATIC = Path(__file__).parent / "static"
+
+
+@lru_cache(maxsize=32)
+def read_asset(name: str) -> str:
+    """The text of a file of the page.
+
+    >>> read_asset("studio.css").startswith("/* The studio")
+    True
+    """
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def script(name: str, **parts: object) -> str:
+    """A script with its parts filled in: `__SIDE__` stands for the part `side`.
+
+    >>> "const SIDE = 14;" in script("paint", side=14)
+    True
+    """
+    text = read_asset(f"{name}.js")
+    for part, value in parts.items():
+        text = text.replace(f"__{part.upper()}__", str(value))
+    return text
+
 
 PICK = script("pick")
 SLIDERS = script("knobs", sliders=script("sliders"))

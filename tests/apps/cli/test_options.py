@@ -25,9 +25,12 @@ from foveate.attention import Attended
     [
         (
             ["caption", "run", "a.png", "--beams", "three"],
-            "caption: expected --beams as a whole number >= 1, got 'three'",
+            "caption: expected --beams as a whole number from 1 to 1000, got 'three'",
         ),
-        (["caption", "run", "a.png", "--beams", "0"], "caption: expected --beams as a whole number >= 1, got '0'"),
+        (
+            ["caption", "run", "a.png", "--beams", "0"],
+            "caption: expected --beams as a whole number from 1 to 1000, got '0'",
+        ),
         (["caption", "run", "a.png", "--temperature", "hot"], "caption: expected --temperature as a number, got 'hot'"),
         (["compare", "vqa", "--seeds", "0"], "compare: expected --seeds as a whole number >= 1, got '0'"),
         (["demo", "--steps", "0"], "demo: expected --steps as a whole number >= 1, got '0'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foveate.apps.report.measures import STEP_TIME, measure_of, split_baselines
+from foveate.apps.report.runs import STEP_TIME, measure_of, split_baselines
 from foveate.lab.tasks import TASKS
 from foveate.lab.train.recipe import run_directory
 from foveate.lab.train.records import History

@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foveate.apps.studio import RunCatalogue, own_images, picker
+from foveate.apps.studio import RunCatalogue, picker
 from foveate.apps.studio import caption_page as caption
-from foveate.apps.studio import search_page as search
+from foveate.apps.studio import hits as search
 from foveate.apps.studio.code import search_code
-from foveate.apps.studio.own_images import read_images
+from foveate.apps.studio.picker import read_images
 from foveate.errors import DataError, UnknownName
 from foveate.lab import hub
 from foveate.lab.search import build_index
@@ -151,8 +151,8 @@ def test_what_is_no_list_of_images_raises_data_error(text):
 
 def test_too_many_images_are_cut_and_too_large_ones_refused(monkeypatch):
     address = data_url(np.zeros((4, 4, 3), np.uint8))
-    assert len(read_images(json.dumps([address] * 70)).addresses) == own_images.MOST
-    monkeypatch.setattr(own_images, "MAX_TEXT", 50)
+    assert len(read_images(json.dumps([address] * 70)).addresses) == picker.MOST
+    monkeypatch.setattr(picker, "MAX_TEXT", 50)
     with pytest.raises(DataError, match="images: expected at most"):
         read_images(json.dumps([address]))
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from foveate.apps.studio import explain_page as explain
+from foveate.apps.studio.attention_maps import preset, preset_scores
 from foveate.apps.studio.lessons import LESSONS, find_patches, fit_steps
-from foveate.apps.studio.presets import preset, preset_scores
 from foveate.apps.studio.share import read_link
 from foveate.ops import entmax
 

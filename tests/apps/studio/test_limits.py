@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from foveate.apps.studio import limits
-from foveate.apps.studio.limits import MAX_QUESTION, MAX_SIDE, read_question, read_upload
+from foveate.apps.studio import picker
+from foveate.apps.studio.picker import MAX_QUESTION, MAX_SIDE, read_question, read_upload
 from foveate.errors import DataError
 
 
@@ -59,11 +59,11 @@ def test_what_is_no_image_raises_data_error(monkeypatch):
             read_upload(bad)
         assert "BytesIO" not in str(raised.value)
         assert "open_image" not in str(raised.value)
-    monkeypatch.setattr(limits, "MAX_FILE", 100)
+    monkeypatch.setattr(picker, "MAX_FILE", 100)
     with pytest.raises(DataError, match=r"upload: expected at most 0 MB, got .*; choose a smaller image"):
         read_upload(whole)
-    monkeypatch.setattr(limits, "MAX_FILE", 10**7)
-    monkeypatch.setattr(limits, "MAX_PIXELS", 100)
+    monkeypatch.setattr(picker, "MAX_FILE", 10**7)
+    monkeypatch.setattr(picker, "MAX_PIXELS", 100)
     with pytest.raises(DataError, match="of at most 0 megapixels, got a file that cannot be decoded or is larger"):
         read_upload(whole)
 

@@ -22,9 +22,8 @@ from foveate.apps.studio import ask_page as ask
 from foveate.apps.studio import caption_page as caption
 from foveate.apps.studio import play_page as play
 from foveate.apps.studio import search_page as search
-from foveate.apps.studio.attention_maps import KNOBS
+from foveate.apps.studio.attention_maps import KNOBS, PRESETS, SIDE, preset
 from foveate.apps.studio.cards import MapChoice, cards_html, documentation
-from foveate.apps.studio.presets import PRESETS, SIDE, preset
 from foveate.apps.studio.share import read_choice, read_link
 from foveate.attention import MECHANISMS
 from foveate.errors import DataError, UnknownName

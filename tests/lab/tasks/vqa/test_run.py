@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from foveate.apps.cli.answer import answer
-from foveate.apps.cli.predict import predict
+from foveate.apps.cli.evaluate import predict
 from foveate.errors import DataError
 from foveate.lab import hub
 from foveate.lab.data.scenes import make_scenes

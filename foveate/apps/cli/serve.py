@@ -1,4 +1,4 @@
-"""`foveate rate`: people rate what runs write and where they look."""
+"""`foveate studio` and `foveate rate`: web pages to ask, search and compare, and to rate runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,25 @@ from foveate.apps.cli.terminal import print_table
 from foveate.errors import DataError
 from foveate.lab.papers.rating import Study, StudyResults, make_study, read_results
 from foveate.metrics.statistics import p_in_words
+
+
+def studio(
+    *, port: int | None = None, host: str = "127.0.0.1", runs: Path = Path("runs"), no_verify: bool = False
+) -> None:
+    """Serve a web page to ask questions, try mechanisms and view results; stop it with Ctrl-C.
+
+    Args:
+        port: port to listen on; by default the first free one from 7860.
+        host: address to listen on; by default only this machine can connect. Anyone who can reach it can use the runs
+            and see the reports.
+        runs: directory whose runs and reports are shown besides the embedded ones.
+        no_verify: skip the checksums of search indexes.
+    """
+    if port is not None and not 0 < port < 65536:
+        raise DataError(f"studio: expected a port from 1 to 65535, got {port}; leave it out to use the first free one")
+    from foveate.apps.studio.app import serve
+
+    serve(runs, host=host, port=port, verify=not no_verify)
 
 
 def rate(

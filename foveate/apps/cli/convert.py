@@ -1,4 +1,4 @@
-"""`foveate export`: a trained run as an ONNX file."""
+"""`foveate export` and `foveate import-run`: a trained run as an ONNX file, and a published checkpoint as a run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 
 import torch
 
-from foveate.apps.cli.terminal import NewFile
+from foveate.apps.cli.terminal import Directory, NewFile
 from foveate.errors import DataError
 from foveate.export import onnx_difference, to_onnx
+from foveate.lab import hub
+from foveate.lab.data.feature_store import FeatureStore
 from foveate.lab.hub import load
+from foveate.lab.papers.authors import PublishedFiles
+from foveate.lab.papers.authors import import_run as write_run
 from foveate.lab.tasks.graph import RunGraph
 
 TOLERANCE = 1e-3
@@ -71,3 +75,35 @@ import onnxruntime
 session = onnxruntime.InferenceSession("{out.name}")
 {", ".join(graph.output_names)} = session.run(None, {{{feeds}}})
 """
+
+
+def import_run(
+    kind: str,
+    checkpoint: Path,
+    out: Directory,
+    changes: tuple[str, ...] = (),
+    *,
+    tokens: str = "",
+    answers: Path | None = None,
+    store: Path | None = None,
+) -> dict[str, str]:
+    """Convert a published checkpoint into a run; nothing inside the file is executed.
+
+    Args:
+        kind: mcan (mcan-vqa and openvqa), scan or bfan.
+        checkpoint: the .pkl or .pth.tar file.
+        out: directory of the run to write.
+        changes: fields of its recipe to change, as field=value or --field value, such as dataset=vqa-v1 or heads=4.
+        tokens: JSON file of its tokens (SCAN and BFAN: vocab/f30k_precomp_vocab.json); for mcan also the question files
+            of train, val and test in this order, separated by commas.
+        answers: answer_dict.json, for mcan.
+        store: a feature store the run is used with; if `foveate extract` wrote it, the run answers questions about
+            new images too.
+    """
+    opened = None if store is None else FeatureStore(store)
+    found = None if opened is None else (opened.description, opened.dim)
+    files = tuple(Path(part) for part in tokens.split(",") if part)
+    recipe = write_run(kind, PublishedFiles(checkpoint, files, answers, found), out, changes)
+    hub.load(out)
+    print(f"{out}: {recipe.about} for {recipe.settings.dataset}; evaluate it with: foveate evaluate {out} --data DIR")
+    return {"run": str(out), "about": recipe.about, "dataset": recipe.settings.dataset}
