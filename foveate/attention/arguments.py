@@ -263,8 +263,17 @@ def _beside(part: Tensor, x: Tensor) -> Tensor:
     return part.reshape(part.shape[0], *[1] * (x.ndim - 2), part.shape[-1]).expand(x.shape)
 
 
-def positions(weights: Tensor, grid: Grid) -> Tensor:
-    """Cell centres of the locations: (N, d), or (B, ..., N, 2) where the grids differ."""
+def positions(weights: Tensor, grid: Grid, *, ends: bool = False) -> Tensor:
+    """Cell centres of the locations: (N, d), or (B, ..., N, 2) where the grids differ.
+
+    With `ends` they are stretched so that the first and the last cell of every axis lie at 0 and 1.
+    """
+    if ends:
+        centres = positions(weights, grid)
+        sizes = grid if isinstance(grid, Tensor) else torch.tensor(tuple(grid), device=weights.device)
+        cells = sizes.flip(-1).to(weights)  # x counts columns
+        cells = cells.reshape(len(grid), *[1] * (weights.ndim - 1), 2) if isinstance(grid, Tensor) else cells
+        return torch.where(cells > 1, (centres - 0.5) * cells / (cells - 1).clamp(min=1) + 0.5, centres)
     if isinstance(grid, Tensor):
         points = ragged_centres(grid, weights.shape[-1], dtype=weights.dtype).to(weights.device)
         return points.reshape(len(grid), *[1] * (weights.ndim - 2), *points.shape[1:]).expand(*weights.shape, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import index
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,8 @@ from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.density import Density
 from foveate.ops.reading import weighted_sum
 from foveate.ops.ridge import ridge_coefficients, ridge_weights
+
+Positions = Literal["centres", "ends"]
 
 
 class ContinuousAttention(nn.Module):
@@ -67,6 +69,11 @@ class ContinuousAttention(nn.Module):
         padding: Annotated[
             bool, "the regression sees zeros around the image; the thesis pads, the paper does not"
         ] = False,
+        positions: Annotated[
+            Positions,
+            'of the cells to which the density is fitted: "centres", or "ends" as in the thesis, the outer rows and '
+            "columns on the edges of the image; the value function is fitted at the centres in both",
+        ] = "centres",
         temperature: Temperature = 1.0,
         learnable: Annotated[
             bool | Sequence[str],
@@ -78,7 +85,11 @@ class ContinuousAttention(nn.Module):
         ] = None,
     ) -> None:
         super().__init__()
-        self.fit, self.basis, self.ridge, self.padding = fit, basis, ridge, padding
+        if positions not in get_args(Positions):
+            raise ValueError(
+                f"continuous attention: expected positions 'centres' or 'ends', got {positions!r}; use 'centres'"
+            )
+        self.fit, self.basis, self.ridge, self.padding, self.positions = fit, basis, ridge, padding, positions
         own = fit.learnable()
         learned = learned_options("continuous attention", learnable, heads, {"temperature": temperature}, own)
         self.transform = DiscreteAttention(transform, temperature=learned.get("temperature", temperature))
@@ -121,7 +132,8 @@ class ContinuousAttention(nn.Module):
     def _attend(self, weights: Tensor, values: Tensor, grid: Grid, mask: Tensor | None) -> tuple[Tensor, Density]:
         """Context and density of weights (B, ..., N), with a mask (B, N)."""
         fit = self._current_fit()
-        density = fit(weights, positions(weights, grid), mask_beside(weights, mask), training=self.training)
+        places = positions(weights, grid, ends=self.positions == "ends")
+        density = fit(weights, places, mask_beside(weights, mask), training=self.training)
         if weights.numel() == 0:  # no example, query or location: an empty sum, which backward goes through too
             return weighted_sum(weights, values), density
         context = self._read(density, values, grid, mask)
@@ -177,7 +189,8 @@ class ContinuousAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Every option, for print."""
-        return f"fit={self.fit}, basis={self.basis}, ridge={self.ridge}, padding={self.padding}"
+        reading = f"basis={self.basis}, ridge={self.ridge}, padding={self.padding}"
+        return f"fit={self.fit}, {reading}, positions={self.positions!r}"
 
 
 def _present(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
+from warnings import warn
 
 import torch
 from torch import Tensor
@@ -16,12 +17,18 @@ from foveate.ops.basis import Basis
 from foveate.ops.beta_gaussian import BetaGaussian
 from foveate.ops.density import Density
 from foveate.ops.gaussian import Gaussian
+from foveate.ops.mixture_choice import Criterion
 from foveate.ops.mixture_fit import Likelihood, fit_mixture, select_mixture
 from foveate.ops.moments import Floor
 from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.registry import lookup
 
 RESTARTS, TRAINING_ITERATIONS = 3, 5  # Farinhas 2021, §6.3.1; Farinhas et al. 2021, §6
+# Beside criterion="batch": the options with which Farinhas et al. 2021 was run, §6.1 and the released code.
+RELEASED = {
+    **{"max_components": 4, "penalty": 5.0, "iterations": 10, "floor": 1e-6, "likelihood": "point"},
+    **{"background": False, "start": "random"},
+}
 FAMILIES: dict[str, type[Gaussian] | type[TruncatedParaboloid] | type[BetaGaussian]] = {
     "gaussian": Gaussian,
     "truncated-paraboloid": TruncatedParaboloid,
@@ -121,6 +128,20 @@ class ChooseMixture(Fit):
     background: Annotated[bool, "whether a uniform component takes up attention that is nowhere in particular"] = True
     start: Annotated[str, 'of EM: "spread", "random" (by torch\'s global generator in training) or "split"'] = "spread"
     family: Parts = "gaussian"
+    criterion: Annotated[
+        Criterion,
+        'of the choice of K: "own", "equation" as printed in the paper, or "batch", that of its released code, which '
+        "depends on the other images of the batch; see `fv.select_mixture`",
+    ] = "own"
+
+    def __post_init__(self) -> None:
+        if self.criterion == "batch" and any(getattr(self, name) != value for name, value in RELEASED.items()):
+            theirs = ", ".join(f"{name}={value!r}" for name, value in RELEASED.items())
+            warn(
+                "multimodal: criterion='batch' makes the result of an image depend on the other images of its batch; "
+                f"it reproduces Farinhas et al. 2021 together with {theirs}; use criterion='own' for anything else",
+                stacklevel=2,
+            )
 
     def __call__(self, weights: Tensor, positions: Tensor, mask: Tensor | None, *, training: bool) -> Density:
         family = lookup("family", self.family, FAMILIES)
@@ -138,6 +159,7 @@ class ChooseMixture(Fit):
                 family=family,
                 background=self.background,
                 likelihood=self.likelihood,
+                criterion=self.criterion,
             )
         draw, seed = torch.randint(self.max_components, ()), torch.randint(2**31, ())
         return fit_mixture(

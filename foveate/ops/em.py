@@ -103,8 +103,8 @@ def expectation_maximisation(
     """
     components = start.mean.shape[2] + (start.log_background is not None)
     if mixing is None and native.can_mix(points.weights, points.positions, points.floor, components):
-        last, log_likelihood = _run_native(points, _pack(start), iterations)
-        return unpack(last, start.log_background is not None), log_likelihood
+        last, found = _run_native(points, _pack(start), iterations)
+        return unpack(last, start.log_background is not None), found
     return _run_torch(points, start, iterations, mixing)
 
 
@@ -116,9 +116,14 @@ def _run_torch(
         centred = current.centre(grid)
         joint = torch.softmax(_log_terms(current, centred, grid), dim=-2) * grid.weights
         current = _maximise(joint, centred, current, grid, mixing)
+    return current.mixtures(), log_likelihood(points, current.mixtures())
+
+
+def log_likelihood(points: Points, mixtures: GaussianMixtures) -> Tensor:
+    """ℓ (B, R) of mixtures that may have been fitted to other points."""
+    grid, current = _Grid.of(points), _Gaussians.of(mixtures)
     terms = _log_terms(current, current.centre(grid), grid)
-    constant = _log_height(current)
-    return current.mixtures(), (torch.logsumexp(terms, dim=-2) * points.weights[:, None]).sum(-1) - constant
+    return (torch.logsumexp(terms, dim=-2) * points.weights[:, None]).sum(-1) - _log_height(current)
 
 
 def _pack(mixtures: GaussianMixtures) -> Tensor:
@@ -149,10 +154,10 @@ def _run_native(points: Points, start: Tensor, iterations: int) -> tuple[Tensor,
     """The last mixtures, packed, and their log-likelihood."""
     cells = points.positions.detach(), both_floors(points)
     if torch.is_grad_enabled() and (points.weights.requires_grad or start.requires_grad):
-        last, log_likelihood = _run(points.weights, start, *cells, iterations, points)
-        return last, log_likelihood
-    last, log_likelihood, _ = native.em(points.weights, *cells, start, iterations, keep=False)
-    return last.to(start.dtype), log_likelihood
+        last, found = _run(points.weights, start, *cells, iterations, points)
+        return last, found
+    last, found, _ = native.em(points.weights, *cells, start, iterations, keep=False)
+    return last.to(start.dtype), found
 
 
 class _Run(torch.autograd.Function):
@@ -162,10 +167,10 @@ class _Run(torch.autograd.Function):
     def forward(
         ctx: Any, weights: Tensor, start: Tensor, positions: Tensor, floor: Tensor, iterations: int, points: Points
     ) -> tuple[Tensor, Tensor]:
-        states, log_likelihood, shares = native.em(weights, positions, floor, start, iterations, keep=True)
+        states, found, shares = native.em(weights, positions, floor, start, iterations, keep=True)
         ctx.save_for_backward(weights, start, positions, floor, states, shares)
         ctx.iterations, ctx.spread = iterations, points.spread
-        return states[:, :, -1].to(start.dtype, copy=True), log_likelihood
+        return states[:, :, -1].to(start.dtype, copy=True), found
 
     @staticmethod
     def backward(ctx: Any, to_last: Tensor, to_likelihood: Tensor) -> tuple[Tensor | None, ...]:
@@ -177,9 +182,9 @@ class _Run(torch.autograd.Function):
         weights, start = weights.view_as(weights), start.view_as(start)
         background = bool(torch.isinf(start[0, 0, -1, 3]))
         points = Points(weights, positions, floor[..., :2], ctx.spread)
-        mixtures, log_likelihood = _run_torch(points, unpack(start, background), ctx.iterations, None)
+        mixtures, likelihood = _run_torch(points, unpack(start, background), ctx.iterations, None)
         wanted = [x for x in (weights, start) if x.requires_grad]
-        outputs, gradients = (_pack(mixtures), log_likelihood), (to_last, to_likelihood)
+        outputs, gradients = (_pack(mixtures), likelihood), (to_last, to_likelihood)
         each = iter(torch.autograd.grad(outputs, wanted, gradients, create_graph=True, allow_unused=True))
         return *(next(each) if x.requires_grad else None for x in (weights, start)), None, None, None, None
 

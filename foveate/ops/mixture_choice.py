@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from operator import itemgetter
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,16 +16,20 @@ from foveate.ops.em import (
     Points,
     both_floors,
     expectation_maximisation,
+    log_likelihood,
     unpack,
     with_background,
 )
 from foveate.ops.kernels import mixtures as native
 from foveate.ops.starts import random_start, round_means, split_start, spread_start
 
+Criterion = Literal["own", "equation", "batch"]
+CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 STARTS = {"random": random_start, "spread": spread_start, "split": split_start}
 
 SMALL = 4096  # weights up to which a batch is bound by the number of operations, not by their size
 SAME = 1e-5  # difference in ℓ below which two fits are equally good
+BATCH = 8  # examples per evaluation batch of the code released with Farinhas et al. 2021
 BACKGROUND = 0.3  # weight of the background at the start; anything from 0.05 to 0.7 leads to the same fits
 
 
@@ -53,16 +58,19 @@ def choose_components(
     iterations: int,
     generator: torch.Generator | None,
     background: bool,
+    criterion: Criterion = "own",
 ) -> Choice:
     """The best of mixtures with 1, 2, ... components; the plan has the number of restarts for each."""
     most = len(plan)
     again = is_tracing() or (points.weights.requires_grad and torch.is_grad_enabled())
-    if start != "split" and native.can_mix(points.weights, points.positions, points.floor, most + background):
+    # without a background the equation as printed is ours
+    ours = criterion == "own" or (criterion == "equation" and not background)
+    if ours and start != "split" and native.can_mix(points.weights, points.positions, points.floor, most + background):
         means, variance = round_means(start, points, plan, generator)
         cells, even = (points.weights, points.positions, both_floors(points)), BACKGROUND if background else 0.0
-        begin, end, criterion, likelihood = native.choose(*cells, means, plan, variance, even, penalty, iterations)
+        begin, end, costs, likelihood = native.choose(*cells, means, plan, variance, even, penalty, iterations)
         first = unpack(begin, background) if again else None
-        return Choice(first, unpack(end, background), likelihood, criterion)
+        return Choice(first, unpack(end, background), likelihood, costs)
     begins, ends, likelihoods = [], [], []
     starts = [_pad(initial(start, points, k, count, generator, background), most) for k, count in plan]
     for begun, ended, found in _run_all(points, starts, iterations):
@@ -70,12 +78,34 @@ def choose_components(
         begins.append(take(begun, best))
         ends.append(take(ended, best))
         likelihoods.append(found.gather(-1, best[:, None])[:, 0])
-    log_likelihood = torch.stack(likelihoods, dim=-1)
-    criterion = _charge(penalty, ends[-1], most) - 2 * log_likelihood
-    chosen = criterion.argmin(-1)
-    likelihood = log_likelihood.gather(-1, chosen[:, None])
+    own = torch.stack(likelihoods, dim=-1)
+    score = torch.stack([_of_batch(points, end) for end in ends], dim=-1) if criterion == "batch" else own
+    costs = _charge(penalty, ends[-1], most, counted=criterion == "own") - 2 * score
+    chosen = costs.argmin(-1)
     first = take(_join(begins), chosen) if again else None
-    return Choice(first, take(_join(ends), chosen), likelihood, criterion)
+    return Choice(first, take(_join(ends), chosen), own.gather(-1, chosen[:, None]), costs)
+
+
+@torch.no_grad()
+def _of_batch(points: Points, mixtures: GaussianMixtures) -> Tensor:
+    """(B,) likelihood of the weights of a whole batch of eight consecutive rows under the mixture of one of them.
+
+    Σ_b Σ_n w_bn log p_i(x_bn): the released code multiplies (B, N, 1, 1) by (B, 1, N, 1, 1).
+    """
+    B = len(points.weights)
+    row = torch.arange(B, device=points.weights.device)
+    total = torch.zeros_like(points.weights[:, 0])
+    for place in range(BATCH):
+        other = row - row % BATCH + place
+        index = other.clamp(max=B - 1)
+        theirs = replace(
+            points,
+            weights=points.weights[index],
+            positions=points.positions[index] if points.positions.ndim > 2 else points.positions,
+            floor=points.floor[index] if points.floor.ndim > 1 else points.floor,
+        )
+        total = total + torch.where(other < B, log_likelihood(theirs, mixtures)[:, 0], 0.0)
+    return total
 
 
 def initial(
@@ -132,10 +162,13 @@ def _first(mixtures: GaussianMixtures, components: int) -> GaussianMixtures:
     )
 
 
-def _charge(penalty: float, richest: GaussianMixtures, max_components: int) -> Tensor:
-    """`λ (1 − π_0)² K` for every K, (B, max_components) or the same for all rows; `richest` has one mixture per row."""
+def _charge(penalty: float, richest: GaussianMixtures, max_components: int, *, counted: bool) -> Tensor:
+    """`λ (1 − π_0)² K` for every K, (B, max_components) or the same for all rows; `λ K` unless the background counts.
+
+    `richest` has one mixture per row.
+    """
     counts = torch.arange(1, max_components + 1, dtype=richest.mean.dtype, device=richest.mean.device)
-    if richest.log_background is None:
+    if richest.log_background is None or not counted:
         return penalty * counts
     return penalty * counts * (1 - richest.log_background.exp()).square()
 

@@ -18,7 +18,15 @@ from foveate.ops.em import GaussianMixtures, Mixing, Points, expectation_maximis
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.kernels.mixtures import exponential, unit_weights
 from foveate.ops.mixture import Mixture
-from foveate.ops.mixture_choice import STARTS, best_restart, choose_components, initial, take
+from foveate.ops.mixture_choice import (
+    CRITERIA,
+    STARTS,
+    Criterion,
+    best_restart,
+    choose_components,
+    initial,
+    take,
+)
 from foveate.ops.moments import Floor, check_points, check_weights, floor_diagonal
 from foveate.ops.radial import scale_of_covariance
 from foveate.ops.simplex import sparsemax
@@ -113,6 +121,7 @@ def select_mixture(
     family: Family = Gaussian,
     background: bool = True,
     likelihood: Likelihood = "cell",
+    criterion: Criterion = "own",
 ) -> Mixture:
     """Fit a mixture whose number of components is chosen for every row by itself.
 
@@ -130,12 +139,17 @@ def select_mixture(
             everything that is far from all starts.
         background: model the uniform haze that softmax leaves everywhere by a background, which does not count in K.
             False is the papers' model, in which a haze of 2 % takes up a component.
+        criterion: "own" is the one above, which depends on the row alone. "equation" is equation 15 as printed,
+            `−2 ℓ_K + λ K`: the same where there is no background. "batch" is what the code released with that paper
+            computes because of a broadcasting error: ℓ_K of the row's mixture summed over the weights of all rows in
+            its batch of eight, consecutive rows of the call. Its result for an image depends on the other images; it
+            is there to reproduce that paper, with its λ = 5.
 
     Returns:
         The mixture with `criterion` (..., max_components); components beyond K* have weight zero. The candidates are
         compared without a gradient, then the chosen start is run again with one.
 
-    Reference: Farinhas et al. 2021, equation 15; their likelihood is summed over the batch, ours is not.
+    Reference: Farinhas et al. 2021, equation 15.
 
     >>> from foveate.ops.grid import cell_centres
     >>> positions = cell_centres(14, 14)
@@ -146,11 +160,15 @@ def select_mixture(
     """
     where = "select_mixture"
     _check_options(where, start, max_components=max_components, iterations=iterations, restarts=restarts)
+    if criterion not in CRITERIA:
+        raise ValueError(
+            f"{where}: expected criterion {' or '.join(map(repr, CRITERIA))}, got {criterion!r}; use 'own'"
+        )
     check_number(where, "penalty", penalty, least=0, advice="0.3 suits floor='cell'")
     points, filled = _points(where, weights, positions, mask, floor, likelihood)
     # without background one Gaussian is the same from every start
     plan = [(k, restarts if k > 1 or background else 1) for k in range(1, max_components + 1)]
-    choice = choose_components(points, start, plan, penalty, iterations, generator, background)
+    choice = choose_components(points, start, plan, penalty, iterations, generator, background, criterion)
     mixtures, log_likelihood = choice.end, choice.log_likelihood
     if choice.begin is not None:
         mixtures, log_likelihood = expectation_maximisation(points, choice.begin, iterations)

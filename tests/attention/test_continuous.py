@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -221,3 +223,53 @@ def test_a_first_call_in_inference_mode_leaves_nothing_behind():
     scores = torch.zeros(1, 15, requires_grad=True)
     attend(scores, torch.ones(1, 15, 2), grid=(3, 5)).context.sum().backward()
     assert scores.grad is not None
+
+
+def test_positions_of_the_thesis_stretch_the_cells_to_the_edges():
+    """Moments at linspace(0, 1, n) as in the thesis: the covariance of 14 cells grows by (14 / 13)^2 = 1.16."""
+    line = torch.linspace(0, 1, 14, dtype=torch.float64)
+    at = torch.stack([line.expand(14, 14), line[:, None].expand(14, 14)], -1).reshape(196, 2)
+    scores, values = draw(3, 196), draw(3, 196, 5, seed=1)
+    weights = torch.softmax(scores, -1)
+    mean = weights @ at
+    centred = at - mean[:, None]
+    covariance = torch.einsum("bn,bni,bnj->bij", weights, centred, centred) + 1e-6 * torch.eye(2)
+    options = {"floor": 1e-6, "basis": GaussianBasis.grid(100), "padding": True}
+    out = mechanism("continuous-softmax", positions="ends", **options)(scores, values, grid=(14, 14))
+    torch.testing.assert_close(out.density.mean, mean)
+    torch.testing.assert_close(out.density.covariance, covariance)
+    ours = mechanism("continuous-softmax", **options)(scores, values, grid=(14, 14)).density
+    floor = 1e-6 * torch.eye(2)
+    torch.testing.assert_close(covariance - floor, (14 / 13) ** 2 * (ours.covariance - floor))
+    read = ops.ridge_coefficients(values, options["basis"], (14, 14))  # the padded regression stays at the centres
+    expected = torch.einsum("bj,bjd->bd", out.density.expect(options["basis"]), read)
+    torch.testing.assert_close(out.context, expected)
+
+
+def test_positions_of_the_thesis_follow_each_grid():
+    scores, values = draw(2, 12), draw(2, 12, 5, seed=1)
+    attend = mechanism("continuous-softmax", positions="ends")
+    both = attend(scores, values, grid=[(3, 4), (2, 6)])
+    for row, grid in enumerate([(3, 4), (2, 6)]):
+        alone = attend(scores[row : row + 1], values[row : row + 1], grid=grid)
+        torch.testing.assert_close(both.context[row], alone.context[0])
+        torch.testing.assert_close(both.density.mean[row], alone.density.mean[0])
+    narrow = attend(scores, values, grid=(1, 12)).density.mean
+    torch.testing.assert_close(narrow[:, 1], torch.full((2,), 0.5, dtype=torch.float64))
+    with pytest.raises(ValueError, match="'centres' or 'ends'"):
+        mechanism("continuous-softmax", positions="corners")
+
+
+def test_the_released_criterion_is_only_for_the_options_of_its_paper():
+    paper = {"max_components": 4, "penalty": 5.0, "likelihood": "point", "background": False, "floor": 1e-6}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mechanism("multimodal", criterion="batch", start="random", **paper)
+    with pytest.warns(UserWarning, match="depend on the other images of its batch"):
+        attend = mechanism("multimodal", criterion="batch", background=False).eval()
+    scores, values = two_bumps(), draw(3, N, 5, seed=1)
+    together = attend(scores, values, grid=GRID).density.criterion[0]
+    assert not torch.allclose(together, attend(scores[:1], values[:1], grid=GRID).density.criterion[0])
+    ours = mechanism("multimodal", background=False).eval()
+    alone = ours(scores[:1], values[:1], grid=GRID).density.criterion[0]
+    torch.testing.assert_close(ours(scores, values, grid=GRID).density.criterion[0], alone)

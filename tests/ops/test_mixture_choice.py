@@ -51,6 +51,74 @@ def test_criterion_is_the_penalised_likelihood_of_each_number() -> None:
     torch.testing.assert_close(fit.criterion - again.criterion, 0.5 * torch.arange(1, 4).expand(5, 3).double())
 
 
+PAPER = {"background": False, "likelihood": "point", "floor": 1e-6, "penalty": 5.0, "start": "random"}
+
+
+def smooth_maps(count: int) -> Tensor:
+    """Softmax of smooth random scores on 14 x 14 cells."""
+    noise = torch.randn(count, 1, 4, 4, dtype=torch.float64, generator=seeded(0))
+    scores = torch.nn.functional.interpolate(noise, (14, 14), mode="bicubic", align_corners=True)
+    return torch.softmax(3 * scores.flatten(1), -1)
+
+
+def log_density(fit: Any, row: int, positions: Tensor) -> Tensor:
+    parts = fit.components
+    terms = [
+        weight.log()
+        + torch.distributions.MultivariateNormal(parts.mean[row, k], parts.covariance[row, k]).log_prob(positions)
+        for k, weight in enumerate(fit.weights[row])
+    ]
+    return torch.stack(terms).logsumexp(0)
+
+
+def test_the_released_criterion_scores_the_weights_of_a_batch_of_eight() -> None:
+    maps, positions = smooth_maps(11), cell_centres(14, 14, dtype=torch.float64)
+    fit = select_mixture(maps, positions, criterion="batch", **PAPER)
+    assert fit.criterion is not None
+    for K in (1, 2, 3, 4):
+        each = fit_mixture(
+            maps, positions, K, restarts=3 if K > 1 else 1, likelihood="point", floor=1e-6, start="random"
+        )
+        for row in (0, 7, 8, 10):
+            batch = maps[:8] if row < 8 else maps[8:]
+            score = (batch * log_density(each, row, positions)).sum()
+            torch.testing.assert_close(fit.criterion[row, K - 1], -2 * score + 5.0 * K)
+    apart = torch.cat([select_mixture(part, positions, criterion="batch", **PAPER).criterion for part in maps.split(8)])
+    torch.testing.assert_close(fit.criterion, apart)
+    alone = select_mixture(maps[:1], positions, criterion="batch", **PAPER)
+    torch.testing.assert_close(alone.criterion, select_mixture(maps[:1], positions, **PAPER).criterion)
+
+
+def test_the_criteria_differ_on_smooth_maps() -> None:
+    """The printed λ nearly always keeps one component; the released code does not."""
+    maps, positions = smooth_maps(200), cell_centres(14, 14, dtype=torch.float64)
+    ones = {
+        name: int((select_mixture(maps, positions, criterion=name, **PAPER).components_used == 1).sum())
+        for name in ("equation", "batch")
+    }
+    assert ones["equation"] >= 190 > ones["batch"]
+
+
+def test_the_released_criterion_takes_examples_with_grids_of_their_own() -> None:
+    maps, positions = smooth_maps(5), cell_centres(14, 14, dtype=torch.float64)
+    shared = select_mixture(maps, positions, criterion="batch", **PAPER)
+    own = select_mixture(maps, positions.expand(5, -1, -1), criterion="batch", **PAPER)
+    torch.testing.assert_close(shared.criterion, own.criterion)
+
+
+def test_the_printed_equation_charges_every_component_in_full() -> None:
+    maps, positions = 0.6 * planted_maps(3, 2, seed=0) + 0.4 / 196, cell_centres(14, 14, dtype=torch.float64)
+    free, full = (select_mixture(maps, positions, penalty=p, criterion="equation").criterion for p in (0.0, 0.5))
+    assert free is not None
+    assert full is not None
+    torch.testing.assert_close(full - free, 0.5 * torch.arange(1, 5).expand(3, 4).double())
+
+
+def test_an_unknown_criterion_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="'own' or 'equation' or 'batch'"):
+        select_mixture(smooth_maps(1), cell_centres(14, 14), criterion="bic")  # type: ignore[arg-type]
+
+
 def test_with_a_background_the_penalty_counts_for_what_is_not_background() -> None:
     weights = 0.6 * planted_maps(5, 2, seed=0) + 0.4 / 196
     positions = cell_centres(14, 14, dtype=torch.float64)
