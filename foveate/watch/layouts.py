@@ -72,9 +72,32 @@ class Layout:
         return torch.einsum("hw,nh,nw->n", cells, down, across).nan_to_num()
 
     def attended(self, weights: Tensor) -> Attended:
-        """The weights (B, ..., N) of the image tokens as attention over the image; they sum to one."""
-        cells = normalise(self.spread(weights.float()).flatten(-2))
-        return Attended(cells.new_zeros(*cells.shape[:-1], 0), cells, None, self.grid)
+        """The weights (B, ..., N) of the image tokens as attention over the image; they sum to one.
+
+        Its mask is True where the model sees the image, None if it sees all of it.
+        """
+        cells, seen = self.spread(weights.float()), self.seen
+        cells = normalise((cells if seen is None else cells * seen.to(cells)).flatten(-2))
+        mask = None if seen is None else seen.flatten().to(cells.device).expand(len(cells), -1)
+        return Attended(cells.new_zeros(*cells.shape[:-1], 0), cells, None, self.grid, mask)
+
+    @property
+    def seen(self) -> Tensor | None:
+        """(H, W) booleans: the cells of which a token shows at least a hundredth; None if that is all of them."""
+        boxes = self.boxes[~self.boxes.isnan().any(-1)]
+        sides = [
+            _overlap(boxes[:, low], boxes[:, low + 2], count) * (boxes[:, low + 2] - boxes[:, low])[:, None] * count
+            for low, count in ((1, self.grid[0]), (0, self.grid[1]))
+        ]
+        seen = torch.einsum("nh,nw->hw", *sides) > 0.01
+        return None if bool(seen.all()) else seen
+
+    @property
+    def region(self) -> Region:
+        """The smallest box around all that the model sees, in fractions of the image, without padding."""
+        boxes = self.boxes[~self.boxes.isnan().any(-1)].clamp(0, 1)
+        x0, y0, x1, y1 = *boxes[:, :2].amin(0).tolist(), *boxes[:, 2:].amax(0).tolist()
+        return x0, y0, x1, y1
 
 
 def grid_boxes(H: int, W: int, region: Region = WHOLE) -> Tensor:

@@ -14,7 +14,9 @@ from foveate.errors import DataError, UnknownName
 from foveate.metrics import Interval, attended_locations, attention_scores, bootstrap_interval, mass_inside, pointing
 from foveate.metrics.maps import baseline_maps
 from foveate.ops import js_divergence, resample_map
+from foveate.registry import lookup
 from foveate.watch.cases import Case
+from foveate.watch.layouts import WHOLE, Layout, Region
 from foveate.watch.looking import look
 from foveate.watch.model_families import GENERATE, family_of
 from foveate.watch.prompts import reads_text
@@ -35,11 +37,13 @@ class Maps:
         total: (H, W) the map of all layers and heads together.
         heads: (L, M, H, W) the map of each head.
         names: of the L layers.
+        region: left, top, right, bottom of what the model sees of the image, in fractions.
     """
 
     total: Tensor
     heads: Tensor
     names: tuple[str, ...]
+    region: Region = WHOLE
 
 
 MapSource = Callable[[np.ndarray, Case], Maps]
@@ -74,6 +78,11 @@ class AttentionEvaluation:
             name: {measure: _interval(scores[:, column], self.groups) for column, measure in enumerate(MEASURES)}
             for name, scores in rows.items()
         }
+
+    def differences(self, baseline: str = "centre") -> dict[str, Interval]:
+        """The model minus a baseline on the same cases, in every measure, with bootstrap intervals over images."""
+        apart = self.total - self.baselines[lookup("baseline", baseline, {name: name for name in self.baselines})]
+        return {measure: _interval(apart[:, column], self.groups) for column, measure in enumerate(MEASURES)}
 
     def best_heads(self, measure: str = "mass", count: int = 5) -> list[HeadScore]:
         """The heads that ground best: chosen on one half of the images, reported on the other.
@@ -114,6 +123,7 @@ class AttentionEvaluation:
             "cases": len(self.groups),
             "images": len(set(self.groups)),
             "summary": {name: row(scores) for name, scores in self.summary().items()},
+            "minus": {name: row(self.differences(name)) for name in self.baselines},
             "heads": {
                 "layers": list(self.names),
                 "mean": {name: self.heads[..., i].mean(0).tolist() for i, name in enumerate(MEASURES)},
@@ -159,7 +169,8 @@ def evaluate_attention(
         cases: what to look at.
         progress: wraps the iteration, for instance `tqdm.tqdm`.
         baselines: further maps (1, H, W) that do not depend on the image, beside a uniform, a central and a random one,
-            such as `mean_region` of the training set.
+            such as `mean_region` of the training set. Where a model sees a part of the image only, so do the
+            baselines.
     """
     total, heads, names = [], [], list[tuple[str, ...]]()
     known = {**baseline_maps(*SIZE), **(baselines or {})}
@@ -171,12 +182,22 @@ def evaluate_attention(
         heads.append(score_maps(maps.heads.flatten(0, 1), region, truth).unflatten(0, maps.heads.shape[:2]))
         names.append(maps.names)
         for name, baseline in known.items():
-            scored[name].append(score_maps(baseline, region, truth)[0])
+            own = baseline if maps.region == WHOLE else _within(baseline, maps.region, is_cut=name in (baselines or {}))
+            scored[name].append(score_maps(own, region, truth)[0])
     groups = tuple(case.image_id for case in cases)
     return AttentionEvaluation(
         model, data, groups, torch.stack(total), {name: torch.stack(rows) for name, rows in scored.items()},
         torch.stack(heads), names[0],
     )  # fmt: skip
+
+
+def _within(baseline: Tensor, region: Region, *, is_cut: bool) -> Tensor:
+    """A baseline (1, H, W) in the part of the image that a model sees: cut to it, or drawn into it."""
+    H, W = baseline.shape[-2:]
+    layout = Layout.regular(torch.arange(H * W), H, W, region)
+    even = resample_map(layout.spread(torch.ones(1, H * W).double() / (H * W)), H, W)
+    drawn = baseline * even if is_cut else resample_map(layout.spread(baseline.flatten(1)), H, W)
+    return drawn / drawn.sum().clamp(min=1e-12)
 
 
 def mean_region(cases: Iterable[Case]) -> Tensor:
@@ -210,7 +231,7 @@ def hub_source(model: nn.Module, processor: Any, prompt: str = PROMPT, **options
         seen = look(model, pixels, text if reads else "", processor=processor, max_new_tokens=1, **options)
         rows = torch.stack([word.attention.map(*SIZE)[0] for word in seen.words]).mean(0)
         heads = normalise(seen.layout.spread(seen.layers.float()).flatten(-2)).unflatten(-1, seen.layout.grid).mean(2)
-        return Maps(rows, resample_map(heads, *SIZE), seen.names)
+        return Maps(rows, resample_map(heads, *SIZE), seen.names, seen.layout.region)
 
     return maps
 

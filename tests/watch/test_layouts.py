@@ -90,3 +90,15 @@ def test_errors_say_what_to_pass():
         Layout(torch.arange(3), grid_boxes(2, 2), (2, 2))
     with pytest.raises(fv.ShapeError, match=r"expected the input 'pixel_values'.*grid= and tokens="):
         Setting(Config(), {}).need("pixel_values")
+
+
+def test_a_crop_is_known_to_the_map():
+    layout = Layout.regular(torch.arange(16), 4, 4, (0.25, 0.0, 0.75, 1.0))
+    seen = layout.attended(torch.ones(2, 16))
+    assert layout.region == (0.25, 0.0, 0.75, 1.0)
+    assert torch.equal(seen.mask, (seen.weights > 0))
+    assert float(seen.mask.float().mean()) == 0.5
+    assert Layout.regular(torch.arange(16), 4, 4).attended(torch.ones(1, 16)).mask is None
+    padded = Layout.regular(torch.arange(16), 4, 4, (-0.25, 0.0, 1.25, 1.0))
+    assert padded.region == (0.0, 0.0, 1.0, 1.0)
+    assert padded.attended(torch.ones(1, 16)).mask is None

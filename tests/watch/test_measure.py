@@ -105,3 +105,22 @@ def test_cases_of_datasets():
         find_cases(Dataset("mine", "all", (record("a"),)))
     with pytest.raises(fv.UnknownName, match="phrases"):
         find_cases(scenes, kind="phrase")
+
+
+def test_baselines_see_what_the_model_sees():
+    """A model that sees the right half: baselines are drawn into it, given maps are cut to it."""
+    cases = [case(str(n), (0.5, 0.0, 1.0, 1.0)) for n in range(4)]
+    total = torch.zeros(*SIZE).double()
+    total[:, 7:] = 1 / 98
+
+    def source(pixels, case):
+        return Maps(total, total[None, None], ("layer",), (0.5, 0.0, 1.0, 1.0))
+
+    even = torch.full((1, *SIZE), 1 / 196, dtype=torch.float64)
+    found = evaluate_attention("m", "d", source, cases, baselines={"mean of train": even})
+    mass = MEASURES.index("mass")
+    for name in ("uniform", "centre", "random", "mean of train"):
+        assert found.baselines[name][:, mass].tolist() == pytest.approx([1.0] * 4)
+    assert found.differences("uniform")["mass"].mean == pytest.approx(0)
+    with pytest.raises(fv.UnknownName, match="centre"):
+        found.differences("center")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from foveate.watch import NEUTRAL, AttentionEvaluation, Maps, evaluate_attention
 from foveate.watch.cases import Case, Gaze
 from foveate.watch.gaze_agreement import GAZE_MEASURES, evaluate_gaze
 from foveate.watch.measure import MEASURES, PROMPT, SIZE, MapSource, mean_region
+from foveate.watch.prompts import reads_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 OWN, TRAIN, FIXATIONS = "folder", "train", "fixations"
 QUESTION = "Where is the {task}?"
+PAIRED = ("pointing", "mass", "auc")  # measures whose differences from the baselines are printed
 TYPICAL = 5000  # training cases whose mean box map is a baseline
 
 
@@ -41,6 +44,9 @@ def evaluate(
     limit: int = 200,
     measure: str = "mass",
     relative: bool = False,
+    layers: tuple[int, ...] | None = None,
+    heads: tuple[int, ...] | None = None,
+    method: str | None = None,
     prompt: str = PROMPT,
     question: str = QUESTION,
     out: Directory | None = None,
@@ -60,16 +66,20 @@ def evaluate(
         measure: metric that selects the heads on one half of the images: pointing, mass, precision, recall, f1, js or
             auc.
         relative: divide by the attention for a neutral prompt.
+        layers: numbers of the layers to use, negative ones from the last; by default as in foveate look.
+        heads: numbers of the heads to average; by default as in foveate look.
+        method: attention, rollout, gradient or relevance; by default as in foveate look.
         prompt: wraps a phrase for models that generate.
         question: asked about an image with fixations, {task} being what people were to find.
         out: directory for the report, its figure and the numbers as JSON.
         allow_outside: read images outside the directory of the data, where its files name any path.
     """
+    options = {"layers": layers, "heads": heads, "method": method}
     if data == FIXATIONS:
-        return against_gaze(model, root, split, limit, find_source(model, prompt, relative), question, out)
+        return against_gaze(model, root, split, limit, find_source(model, prompt, relative, **options), question, out)
     dataset = read_data(data, root, split, allow_outside)
     cases = find_cases(dataset, limit, texts)
-    name, source = f"{dataset.name} {dataset.split}", find_source(model, prompt, relative)
+    name, source = f"{dataset.name} {dataset.split}", find_source(model, prompt, relative, **options)
     found = evaluate_attention(model, name, source, cases, baselines=mean_map(data, root, dataset.split, texts))
     print_summary(found)
     if len(set(found.groups)) > 1 and found.heads.shape[1] * found.heads.shape[2] > 1:
@@ -135,12 +145,20 @@ def mean_map(data: str, root: Path | None, split: str, texts: str | None) -> dic
         return {}
 
 
-def find_source(model: str, prompt: str, relative: bool) -> MapSource:
-    """Where the maps of a model come from: a run of ours, or a Hugging Face model."""
+def find_source(model: str, prompt: str, relative: bool, **options: Any) -> MapSource:
+    """Where the maps of a model come from: a run of ours, or a Hugging Face model with the options of `look`."""
     network, processor = open_model(model)
+    chosen = {name: value for name, value in options.items() if value is not None}
     if processor is None:
+        if relative or chosen:
+            raise DataError(
+                f"evaluate-attention: expected no choice of layers, heads or method for a run, got {sorted(chosen)}; "
+                "leave them out"
+            )
         return run_source(network)
-    return hub_source(network, processor, prompt, relative_to=NEUTRAL if relative else None)
+    if not reads_text(network):
+        print(f"{model} reads no text: the map of an image is the same for all of its texts", file=sys.stderr)
+    return hub_source(network, processor, prompt, relative_to=NEUTRAL if relative else None, **chosen)
 
 
 def run_source(predictor: Any) -> MapSource:
@@ -173,7 +191,12 @@ def print_summary(found: AttentionEvaluation) -> None:
     rows = [(name, *(scores[m].brief for m in MEASURES)) for name, scores in found.summary().items()]
     size = f"{len(found.groups)} texts about {len(set(found.groups))} images"
     title = f"{found.data}: {size}; ± half of the 95 % interval; js: lower is better"
+    apart = [
+        (name, *(f"{one.mean:+.3f} ({one.low:+.3f} … {one.high:+.3f})" for one in map(scores.__getitem__, PAIRED)))
+        for name, scores in ((name, found.differences(name)) for name in found.baselines)
+    ]
     print_table(title, ("maps of", *MEASURES), rows)
+    print_table("maps of the model minus those of a baseline on the same texts, 95 % intervals", ("minus", *PAIRED), apart)
 
 
 def print_heads(found: AttentionEvaluation, measure: str) -> None:
