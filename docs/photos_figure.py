@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageOps
 
 import foveate as fv
-from foveate.lab.data.examples import example_photos
+from foveate.lab.data.image_sources import example_photos
 
 OUT = Path(__file__).parent / "images" / "photos.png"
 SENTENCES = ("a cat", "a rocket in the sky")

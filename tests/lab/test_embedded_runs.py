@@ -13,7 +13,7 @@ import torch
 import foveate as fv
 from foveate.errors import MissingExtra
 from foveate.lab.data import scenes
-from foveate.lab.data.examples import example_photos
+from foveate.lab.data.image_sources import example_photos
 from foveate.lab.train import from_config, read_run, to_config
 from foveate.lab.train.recipe import read_task
 from foveate.lab.train.records import History

@@ -12,7 +12,7 @@ from foveate.apps.cli import main
 from foveate.errors import DataError
 from foveate.lab import hub
 from foveate.lab.data import DATASETS
-from foveate.lab.data.examples import example_photos
+from foveate.lab.data.image_sources import example_photos
 from foveate.lab.features import LEAST, Familiarity, ImageFeatures, mean_features
 from foveate.lab.tasks.images import encoder_input
 from foveate.lab.train.recipe import run_directory

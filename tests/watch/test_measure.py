@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import foveate as fv
+from foveate.apps.cli.evaluate_attention import find_cases
 from foveate.lab.data import DATASETS, Dataset, ImageRecord, Object, Question
-from foveate.lab.data.find_cases import find_cases
 from foveate.metrics import bootstrap_interval
 from foveate.ops.boxes import Box
 from foveate.watch import Case, Maps, evaluate_attention

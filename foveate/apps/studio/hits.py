@@ -25,7 +25,7 @@ from foveate.apps.studio.picker import (
 from foveate.attention import Attended
 from foveate.errors import DataError
 from foveate.io import open_image
-from foveate.lab.data.examples import example_photos
+from foveate.lab.data.image_sources import example_photos
 from foveate.lab.data.samples import Dataset, ImageRecord
 from foveate.lab.data.scenes import make_scenes
 from foveate.lab.search import VectorIndex, open_index, search_by_text
@@ -52,7 +52,7 @@ PHOTO_QUERIES = {
 CODE = {
     SCENES: "from foveate.lab.data.scenes import make_scenes\n\n"
     'images = [image.pixels() for image in make_scenes(split="test", count=120).images]',
-    PHOTOS: "from foveate.lab.data.examples import example_photos\n\nimages = list(example_photos().values())",
+    PHOTOS: "from foveate.lab.data.image_sources import example_photos\n\nimages = list(example_photos().values())",
     OWN: 'from foveate.lab.search import list_images\n\nimages = list_images("images")  # your own images',
 }
 NO_IMAGES = OwnImages()

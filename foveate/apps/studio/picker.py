@@ -18,7 +18,7 @@ from foveate.apps.studio.catalogue import PHOTOGRAPHS, SCENES, RunCatalogue
 from foveate.apps.studio.widgets import script
 from foveate.errors import DataError
 from foveate.io import FORMATS, open_image
-from foveate.lab.data.examples import example_photos
+from foveate.lab.data.image_sources import example_photos
 from foveate.lab.data.samples import Dataset
 from foveate.lab.data.scenes import make_scenes
 

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from foveate.lab.data.answers import normalise_answer
 from foveate.lab.data.coco import read_coco, read_coco_karpathy
 from foveate.lab.data.feature_store import (
     FeatureRecord,
@@ -11,17 +10,15 @@ from foveate.lab.data.feature_store import (
     stack_features,
     unstack_features,
 )
-from foveate.lab.data.flickr import read_flickr
-from foveate.lab.data.flickr_lists import read_flickr_lists
+from foveate.lab.data.flickr import read_flickr, read_flickr_lists
 from foveate.lab.data.flickr_questions import read_flickr_questions
-from foveate.lab.data.hat import read_hat
 from foveate.lab.data.jsonl import read_folder
+from foveate.lab.data.precomp import read_scan_captions
 from foveate.lab.data.samples import Caption, Dataset, ImageRecord, Object, Phrase, Question, Source
-from foveate.lab.data.scan_captions import read_scan_captions
 from foveate.lab.data.scenes import scenes, scenes_large
 from foveate.lab.data.shards import read_shards
-from foveate.lab.data.vocabulary import AnswerVocabulary, Vocabulary, tokenize
-from foveate.lab.data.vqa_files import read_vqa
+from foveate.lab.data.vocabulary import AnswerVocabulary, Vocabulary, normalise_answer, tokenize
+from foveate.lab.data.vqa_files import read_hat, read_vqa
 
 _VQA_SPLITS = ("train", "val", "test", "test-dev")
 _ALL = ("questions", "captions", "phrases", "objects", "regions")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from foveate.errors import DataError
-from foveate.lab.data.alignment import align, pair_sentences
 from foveate.lab.data.files import MAX_SIDE, file_name, need_directory, pixel_box, read_lines
 from foveate.lab.data.samples import Caption, Dataset, Id, Phrase
+from foveate.lab.data.tokenizers import align, pair_sentences
 from foveate.ops.boxes import Box
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """Published features: SCAN's arrays, bottom-up attention's tables, grid-feats' tensors.
 
 Each reader yields one image at a time, so that features can be imported into a store (`store_writer.import_features`)
-without holding all of them in memory. Ids are strings, COCO's without their leading zeros.
+without holding all of them in memory. Ids are strings, COCO's without their leading zeros. The captions of SCAN's
+directories are also a dataset.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.errors import DataError
+from foveate.errors import DataError, UnknownName
 from foveate.lab.data.feature_store import FeatureRecord
 from foveate.lab.data.files import MAX_SIDE, coco_id, complete_file, find_file, need_directory, read_lines
+from foveate.lab.data.samples import Caption, Dataset, ImageRecord
+from foveate.lab.data.vocabulary import tokenize
 
 SCAN_SOURCE = "SCAN's precomputed features come as {split}_ims.npy and {split}_caps.txt (f30k_precomp, coco_precomp)"
 BOTTOM_UP_SOURCE = "bottom-up attention publishes trainval_36.zip and test2015_36.zip, each with one .tsv inside"
@@ -261,3 +264,32 @@ def _scan_ids(path: Path, count: int) -> tuple[str, ...]:
 def _id(text: str) -> str:
     number = coco_id(text)
     return text if number is None else str(number)
+
+
+# SCAN's names of the splits by ours; "testall" is the 5K test split of COCO.
+SPLITS = {"train": "train", "val": "dev", "test": "test", "testall": "testall"}
+
+
+def read_scan_captions(root: Path | None, split: str, *, name: str) -> Dataset:
+    """Read the captions of `f30k_precomp` or `coco_precomp`.
+
+    The id of an image is that of `{split}_ids.txt`, or its position without that file, as in the feature store that
+    `foveate import scan DIR/f30k_precomp DIR/f30k_precomp/train.h5 --split train` writes.
+
+    Args:
+        root: directory that contains the directory `name`, or that directory itself.
+        split: "train", "val", "test" or "testall".
+        name: "f30k_precomp" or "coco_precomp".
+    """
+    if split not in SPLITS:
+        raise UnknownName(f"split of {name}", split, SPLITS)
+    root = need_directory("read_scan_captions", root, SCAN_SOURCE)
+    directory = root / name if (root / name).is_dir() else root
+    data = open_scan(directory, SPLITS[split])
+    images = tuple(ImageRecord(image, directory / image) for image in data.ids)
+    captions = tuple(
+        Caption(f"{image}#{number}", image, text, tokenize(text))
+        for image, own in zip(data.ids, data.captions, strict=True)
+        for number, text in enumerate(own)
+    )
+    return Dataset(name.replace("_", "-"), split, images, captions=captions)

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from foveate.errors import DataError, ShapeError
-from foveate.lab.data.answers import agreement, normalise_pair
 from foveate.lab.data.samples import Question
-from foveate.lab.data.vocabulary import AnswerVocabulary
+from foveate.lab.data.vocabulary import AnswerVocabulary, agreement, normalise_pair
 from foveate.metrics.means import ExampleKey, MeanMetric
 from foveate.registry import lookup
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foveate.lab.data.alignment import align, pair_sentences
+from foveate.lab.data.tokenizers import align, pair_sentences
 from foveate.lab.data.vocabulary import tokenize
 
 

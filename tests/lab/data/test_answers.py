@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foveate.errors import DataError
-from foveate.lab.data.answers import (
+from foveate.lab.data.samples import Question
+from foveate.lab.data.vocabulary import (
     CONTRACTED,
     CONTRACTIONS,
     PUNCTUATION,
+    AnswerVocabulary,
     agreement,
     answer_scores,
     normalise_answer,
     normalise_answers,
     normalise_pair,
 )
-from foveate.lab.data.samples import Question
-from foveate.lab.data.vocabulary import AnswerVocabulary
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from foveate.errors import DataError, UnknownName
-from foveate.lab.data.hat import attach_human_maps, index_maps, read_hat
+from foveate.lab.data.vqa_files import attach_human_maps, index_maps, read_hat
 
 
 @pytest.fixture

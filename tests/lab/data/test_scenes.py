@@ -15,13 +15,13 @@ from PIL import Image
 from foveate.apps.cli.scenes import contact_sheet, summary
 from foveate.apps.cli.scenes import scenes as command
 from foveate.errors import DataError, UnknownName
-from foveate.lab.data.answers import normalise_answer
 from foveate.lab.data.samples import Dataset
 from foveate.lab.data.scenes import SIZES, SPLITS, make_scenes, scenes, scenes_large
 from foveate.lab.data.scenes import make as building
 from foveate.lab.data.scenes.captions import Mention, compose
 from foveate.lab.data.scenes.language import SYNONYMS, annotator_answers, noun_phrase, spellings
 from foveate.lab.data.scenes.scene import VALUES, Key, RandomStream, make_scene
+from foveate.lab.data.vocabulary import normalise_answer
 
 FINGERPRINTS = {"train": "500c891e77093461", "val": "5e7fd7f091fdad41", "test": "bf196aedcb177807"}
 PIXELS = {"train": "fd36a5f3df5c545e", "val": "c5a9aaa5f86a7cea", "test": "cba5bdb9dcf7d2c2"}
@@ -353,6 +353,7 @@ def test_a_broken_store_is_named(tmp_path):
 
 
 def test_command_makes_stores_and_shows(tmp_path, capsys):
+    (tmp_path / "sheets").mkdir()
     command(tmp_path / "data", show=tmp_path / "sheets" / "a.png", count=4, seed=3)
     out = capsys.readouterr().out
     assert "scenes train: 4 images" in out

@@ -15,8 +15,7 @@ from foveate.io import atomic_write
 from foveate.lab.data.samples import Caption, Dataset, Id, ImageRecord, Object, Phrase, Question
 from foveate.lab.data.scenes.captions import CaptionDraft, write_captions
 from foveate.lab.data.scenes.language import SYNONYMS, annotator_answers
-from foveate.lab.data.scenes.question_builder import QuestionDraft, are_far
-from foveate.lab.data.scenes.questions import KINDS, write_questions
+from foveate.lab.data.scenes.questions import KINDS, QuestionDraft, are_far, write_questions
 from foveate.lab.data.scenes.render import bounds, outline, render
 from foveate.lab.data.scenes.scene import SIDE, VALUES, Key, Scene, make_scene
 from foveate.ops.boxes import Box
@@ -75,7 +74,10 @@ def make_scenes(
     stored = None if root is None else store_images(root, split, keys)
     images = tuple(
         ImageRecord(
-            image_id(key), partial(render, key) if stored is None else partial(_stored, stored, key.number), SIDE, SIDE
+            image_id(key),
+            partial(_rendered, key) if stored is None else partial(_stored, stored, key.number),
+            SIDE,
+            SIDE,
         )
         for key in keys
     )
@@ -89,6 +91,15 @@ class Annotations(NamedTuple):
     questions: tuple[Question, ...]
     captions: tuple[Caption, ...]
     objects: Mapping[Id, tuple[Object, ...]]
+
+
+def _rendered(key: Key) -> np.ndarray:
+    return _kept(key).copy()
+
+
+@lru_cache(maxsize=4096)  # of 38 kB each; a comparison of mechanisms reads the same images for every run
+def _kept(key: Key) -> np.ndarray:
+    return render(key)
 
 
 @lru_cache(maxsize=2)  # a comparison of mechanisms reads the same two splits for every run
