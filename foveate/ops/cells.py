@@ -20,6 +20,8 @@ from foveate.ops.moments import lower_root, whiten
 from foveate.ops.quadrature import gauss_legendre, mapped_nodes
 from foveate.ops.radial import peak, radial_cdf, radial_reach, support_ratio
 
+MOST_NODES = 32
+
 
 def cell_masses(mean: Tensor, covariance: Tensor, power: float, H: int, W: int) -> Tensor:
     """Mass of a density of the plane in each cell of an H x W grid over the unit square.
@@ -88,7 +90,17 @@ def check_grid(where: str, dim: int, H: int, W: int | None) -> None:
         raise ValueError(f"{where}: expected at least one cell, got H={H}, W={W}; use at least one row and column")
 
 
-def _edge_flux(start: Tensor, end: Tensor, power: float, nodes: int = 32) -> Tensor:
+def _nodes(chords: Tensor, power: float) -> int:
+    """Nodes of Gauss's rule along the chords (lengths) that integrate `cdf(r²) / r²` to 1e-11."""
+    if not math.isinf(power):
+        # of an integer power, a polynomial of degree 2 m in the position along the chord
+        return int(power) + 1 if float(power).is_integer() and power < MOST_NODES else MOST_NODES
+    if is_tracing() or chords.requires_grad or chords.device.type != "cpu" or type(chords) is not Tensor:
+        return MOST_NODES  # their values cannot be read, or only by waiting for a GPU
+    return min(MOST_NODES, 6 + math.ceil(1.5 * min(MOST_NODES, float(chords.nan_to_num(MOST_NODES).max()))))
+
+
+def _edge_flux(start: Tensor, end: Tensor, power: float) -> Tensor:
     """`∫ cdf(r²) / (2π) dθ` along the segments from `start` to `end` (..., 2)."""
     reach = radial_reach(power, missing=1e-14)
     step = end - start
@@ -102,7 +114,7 @@ def _edge_flux(start: Tensor, end: Tensor, power: float, nodes: int = 32) -> Ten
     enter, leave = (torch.where(meets, at.clamp(0, 1), torch.zeros_like(at)) for at in (foot - half, foot + half))
     first, last = start + enter.unsqueeze(-1) * step, start + leave.unsqueeze(-1) * step
     outside = _angle(start, first, enter > 0) + _angle(last, end, leave < 1)
-    s, w = gauss_legendre(nodes, start.device)
+    s, w = gauss_legendre(_nodes((leave - enter) * length2.sqrt(), power), start.device)
     at = 0.5 * (enter + leave).unsqueeze(-1) + 0.5 * (leave - enter).unsqueeze(-1) * s
     rho = (turn.square() / length2).unsqueeze(-1) + (at - foot.unsqueeze(-1)).square() * length2.unsqueeze(-1)
     # at the mean cdf(rho) / rho is 0 / 0: its limit is a constant, which any small rho reproduces

@@ -17,7 +17,7 @@ from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
 from foveate.lab.tasks.presentation import Demo
 from foveate.lab.train import Cosine, Recipe, Training, from_config, read_run, train_recipe
-from foveate.lab.train.comparison import CURVE_POINTS, check_mechanisms
+from foveate.lab.train.comparison import check_mechanisms
 from foveate.lab.train.recipe import run_directory
 from foveate.lab.train.records import CONFIG, History
 from foveate.registry import lookup
@@ -25,7 +25,11 @@ from foveate.registry import lookup
 STEPS, QUICK_STEPS, QUICK_IMAGES = 200, 30, 240
 RATE = 0.5  # of the learning rate that the run was trained with
 FOREVER = 10**6
-CURVE_STEPS = 6  # at least, between the points of a curve
+CURVE_STEPS, CURVE_POINTS, CURVE_EXAMPLES = (
+    10,
+    5,
+    32,
+)  # steps between the points of a curve, at least; their number; examples of each
 COMPARE = "train longer: the same mechanisms, three seeds, whole epochs"
 
 
@@ -110,6 +114,7 @@ def _shortened(training: Training, steps: int) -> Training:
         epochs=FOREVER,
         evaluate_every=FOREVER,
         curve_points=min(CURVE_POINTS, max(1, steps // CURVE_STEPS)),
+        curve_examples=CURVE_EXAMPLES,
         patience=None,
     )
 

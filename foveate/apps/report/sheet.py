@@ -84,7 +84,7 @@ def _image(pixels: np.ndarray, alt: str) -> str:
     from PIL import Image
 
     file = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(file, "PNG", optimize=True)
+    Image.fromarray(np.ascontiguousarray(pixels)).save(file, "PNG")
     return f'<img alt="{escape(alt)}" src="{data_uri(file.getvalue())}">'
 
 

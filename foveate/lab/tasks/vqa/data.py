@@ -103,7 +103,7 @@ class QuestionExamples:
         if self.map_size is None:
             return VQAExample(image, questions)
         H, W = self.map_size
-        region = torch.stack([_region(question, H, W, view) for question in questions])
+        region = _regions(questions, H, W, view)
         human_maps = tuple(
             tuple(to_distribution(_float64(load()), H, W).float() for load in question.human_maps)
             for question in questions
@@ -115,13 +115,15 @@ class QuestionExamples:
         return self.images.fingerprint(self.data)
 
 
-def _region(question: Question, H: int, W: int, view: int) -> Tensor:
-    """(H, W) fraction of each cell of a view inside the region; zeros if the region is unknown."""
-    if question.region is None:
-        return torch.zeros(H, W)
-    region = _float64(array_of_view(question.region(), view))
-    # The mass of a cell in pixels, times cells per pixel, is the fraction of the cell inside the region.
-    return (resample_map(region, H, W) * (H * W / region.numel())).float()
+def _regions(questions: Sequence[Question], H: int, W: int, view: int) -> Tensor:
+    """(Q, H, W) fraction of each cell of a view inside the region of each question; zeros where it is unknown."""
+    regions = torch.zeros(len(questions), H, W)
+    known = [n for n, question in enumerate(questions) if question.region is not None]
+    if known:
+        masks = [_float64(array_of_view(load(), view)) for n in known if (load := questions[n].region) is not None]
+        # The mass of a cell in pixels, times cells per pixel, is the fraction of the cell inside the region.
+        regions[known] = (resample_map(torch.stack(masks), H, W) * (H * W / masks[0].numel())).float()
+    return regions
 
 
 def _float64(array: np.ndarray[Any, Any]) -> Tensor:
