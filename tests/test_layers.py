@@ -241,7 +241,11 @@ SAMPLES = [
         "from foveate.lab.encoders import image_encoder as e\ne.ImageFeatures",
         "not through foveate",
     ),
-    ("foveate.lab.tasks.x", "from foveate.lab.encoders.stored import ShapeError", "which defines it, not through"),
+    (
+        "foveate.lab.tasks.x",
+        "from foveate.lab.encoders.image_encoder import ShapeError",
+        "which defines it, not through",
+    ),
     ("foveate.io", "from foveate.lab.data.samples import Caption", "io may not import lab.data"),
     ("foveate.errors", "from foveate.checks import check_mask", "errors may not import checks"),
 ]

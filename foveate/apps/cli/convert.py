@@ -15,7 +15,7 @@ from foveate.lab.data.feature_store import FeatureStore
 from foveate.lab.hub import load
 from foveate.lab.papers.authors import PublishedFiles
 from foveate.lab.papers.authors import import_run as write_run
-from foveate.lab.tasks.graph import RunGraph
+from foveate.lab.tasks.task import RunGraph
 
 TOLERANCE = 1e-3
 

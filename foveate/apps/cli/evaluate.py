@@ -12,7 +12,7 @@ from foveate.io import write_json
 from foveate.lab import hub
 from foveate.lab.data.samples import DataDirectory
 from foveate.lab.train.evaluation import collect, evaluate_together
-from foveate.lab.train.prediction import predict as predict_rows
+from foveate.lab.train.evaluation import predict as predict_rows
 from foveate.lab.train.recipe import read_run
 from foveate.lab.train.records import write_examples
 

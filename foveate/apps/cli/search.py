@@ -26,9 +26,8 @@ from foveate.lab.search import (
     search_by_image,
     search_by_text,
 )
-from foveate.lab.search.builder import list_sources
+from foveate.lab.search.builder import build_with_ray, list_sources
 from foveate.lab.search.find import image_of, is_lance
-from foveate.lab.search.ray_build import build_with_ray
 
 MAX_REPORTED = 20
 

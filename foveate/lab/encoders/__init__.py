@@ -6,16 +6,12 @@ from foveate.lab.encoders.bag_of_words import BagOfWords
 from foveate.lab.encoders.efficientnet import EfficientNetLite
 from foveate.lab.encoders.extraction import directory_images, extract_features
 from foveate.lab.encoders.hf_vision import HFVision
-from foveate.lab.encoders.image_encoder import ConvEncoder, ImageEncoder, Preprocess
-from foveate.lab.encoders.joined import JoinedEncoder
-from foveate.lab.encoders.pretrained import Encoder, encoder_of, pretrained_encoder
+from foveate.lab.encoders.image_encoder import ConvEncoder, ImageEncoder, Preprocess, StoredFeatures
+from foveate.lab.encoders.pretrained import Encoder, JoinedEncoder, encoder_of, pretrained_encoder
 from foveate.lab.encoders.regions import RegionEncoder, detected_regions, search_regions
 from foveate.lab.encoders.sentences import SentenceEncoder, sentence_encoder
-from foveate.lab.encoders.standardise import Standardise
-from foveate.lab.encoders.stored import StoredFeatures
-from foveate.lab.encoders.text import EncodedText, TextEncoder
+from foveate.lab.encoders.text import EncodedText, Standardise, TextEncoder, WordsInContext
 from foveate.lab.encoders.views import image_views
-from foveate.lab.encoders.word_states import WordsInContext
 from foveate.lab.encoders.word_vectors import WordVectors, word_vectors
 
 ENCODERS: dict[str, Encoder] = {

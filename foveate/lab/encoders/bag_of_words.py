@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from foveate.errors import ShapeError
 from foveate.lab.data.vocabulary import SPECIAL
-from foveate.lab.encoders.standardise import Standardise
+from foveate.lab.encoders.text import Standardise
 from foveate.ops.reading import masked_mean
 
 

@@ -1,4 +1,4 @@
-"""The base class of image encoders, the preprocessing of their input, and a small convolutional encoder."""
+"""The base class of image encoders, the preprocessing of their input, and the encoders that models contain."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -22,7 +22,6 @@ from foveate.ops.grid import cell_centres
 
 if TYPE_CHECKING:
     from PIL import Image
-
 
 MAX_SIZE = 8192  # pixels per side, when read from a file
 
@@ -254,3 +253,31 @@ def _check_options(channels: Sequence[int], size: int) -> None:
             f"ConvEncoder: expected a size divisible by {2 ** len(channels)} for {len(channels)} halvings, got {size}; "
             "change the size or the number of channels"
         )
+
+
+class StoredFeatures(nn.Module):
+    """The image encoder of a model that reads a store: converts float16 features to float32.
+
+    It has no parameters; the projection from D to the size of the model belongs to the model.
+
+    Args:
+        dim: number of features per location, D; `store.dim`.
+
+    >>> import torch
+    >>> batch = ImageFeatures(torch.ones(2, 4, 8, dtype=torch.float16), grid=(2, 2))
+    >>> StoredFeatures(8)(batch).values.dtype
+    torch.float32
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.name, self.dim = "stored", dim
+
+    def forward(self, features: ImageFeatures) -> ImageFeatures:
+        """Convert a batch from `stack_features` to float32."""
+        if features.values.ndim != 3 or features.values.shape[-1] != self.dim:
+            raise ShapeError(
+                f"StoredFeatures: expected values (B, N, {self.dim}), got {tuple(features.values.shape)}; "
+                "use the store that the model was trained on"
+            )
+        return replace(features, values=features.values.float())

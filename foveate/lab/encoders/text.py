@@ -1,4 +1,4 @@
-"""Recurrent text encoders: LSTM and GRU, in one or both directions, independent of padding."""
+"""Text encoders: LSTM and GRU, independent of padding, and word vectors beside the states of a pretrained encoder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,53 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from foveate.checks import check_padding, check_shape
 from foveate.errors import ShapeError
+
+LEAST = 1e-5
+
+
+class Standardise(nn.Module):
+    """`(x − mean) / deviation` per feature, over everything that was seen in training mode, the present batch included.
+
+    The same statistics are used in training and in evaluation mode, so that a batch of one behaves as any other.
+
+    Args:
+        dim: number of features, the last axis.
+
+    >>> layer = Standardise(1)
+    >>> layer(torch.tensor([[1.0], [3.0]])).round(decimals=3).flatten().tolist()
+    [-1.0, 1.0]
+    >>> round(layer.eval()(torch.tensor([[5.0]])).item(), 3)
+    3.0
+    """
+
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("variance", torch.ones(dim))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Standardise x (..., dim); `mask` (...) is True for the rows that count in the statistics."""
+        if self.training:
+            self._collect((x if mask is None else x[mask]).detach().reshape(-1, x.shape[-1]))
+        return (x - self.mean) / (self.variance.sqrt() + LEAST)
+
+    def _collect(self, rows: Tensor) -> None:
+        """Merge the moments of rows (n, dim) with those seen before (Chan et al. 1979)."""
+        if not len(rows):
+            return
+        mean, variance = rows.mean(0), rows.var(0, correction=0)
+        share = len(rows) / (self.count + len(rows))
+        difference = mean - self.mean
+        # The initial variance of one has no share once anything was counted: share is 1 for the first rows.
+        self.variance.lerp_(variance, share).add_(share * (1 - share) * difference.square())
+        self.mean.add_(share * difference)
+        self.count.add_(len(rows))
+
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 Directions = Literal["forward", "concatenate", "sum", "average"]
@@ -147,3 +194,28 @@ def _lengths(tokens: Tensor, mask: Tensor) -> Tensor:
     check_shape("TextEncoder", "tokens", tokens, (None, None), "(B, T)")
     check_padding("TextEncoder", "mask", mask, tokens.shape, "(B, T)", "token")
     return mask.sum(-1)
+
+
+class WordsInContext(nn.Module):
+    """Word vectors plus the standardised states of a pretrained encoder, projected to one space: `V e_t + W s_t`.
+
+    Args:
+        vocabulary: number of tokens, V.
+        word_dim: size of a word vector.
+        hidden: D, size of the result.
+        states: size of the pretrained states.
+        dropout: probability for the states.
+    """
+
+    def __init__(self, vocabulary: int, word_dim: int, hidden: int, *, states: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dim = hidden
+        self.words = nn.Embedding(vocabulary, word_dim)
+        self.project, self.project_states = nn.Linear(word_dim, hidden), nn.Linear(states, hidden, bias=False)
+        self.standardise, self.dropout = Standardise(states), nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor, mask: Tensor, states: Tensor) -> EncodedText:
+        """Vectors of sentences (C, T) with states (C, T, S); `last` is their mean."""
+        inner = self.dropout(self.standardise(states, mask))
+        vectors = (self.project(self.words(tokens)) + self.project_states(inner)).where(mask[..., None], 0)
+        return EncodedText(vectors, vectors.sum(1) / mask.sum(1, keepdim=True).clamp_min(1), mask)

@@ -1,6 +1,5 @@
 """Losses: each returns a scalar, summed over the batch."""
 
-from foveate.lab.losses.answering_losses import answer_bce, answer_cross_entropy, js_guidance, kl_guidance
 from foveate.lab.losses.contrastive import (
     Sources,
     Swaps,
@@ -9,9 +8,15 @@ from foveate.lab.losses.contrastive import (
     content_swapping,
     split_sources,
 )
-from foveate.lab.losses.loss_function import LossFunction
 from foveate.lab.losses.ranking import info_nce, ranking_hinge
-from foveate.lab.losses.word_loss import word_cross_entropy
+from foveate.lab.losses.supervised import (
+    LossFunction,
+    answer_bce,
+    answer_cross_entropy,
+    js_guidance,
+    kl_guidance,
+    word_cross_entropy,
+)
 
 LOSSES: dict[str, LossFunction] = {
     "bce": LossFunction(answer_bce, reads="answers"),

@@ -76,7 +76,8 @@ def ngrams(words: Words, n: int) -> Iterator[tuple[str, ...]]:
 def count_mentions(words: Words, objects: Sequence[Sequence[str]]) -> int:
     """Number of objects that a caption mentions by any of their names, in singular or plural.
 
-    A name is one or several successive words; its plural ends in -s or -es.
+    A name is one or several successive words; its plural ends in -s, in -es, or in -ies after -y. The objects of one
+    category are passed once.
 
     Args:
         words: of the caption.
@@ -87,7 +88,12 @@ def count_mentions(words: Words, objects: Sequence[Sequence[str]]) -> int:
     """
     longest = max((len(name.split()) for names in objects for name in names), default=0)
     phrases = {" ".join(gram) for n in range(1, longest + 1) for gram in ngrams(words, n)}
-    return sum(any({name, f"{name}s", f"{name}es"} & phrases for name in names) for names in objects)
+    return sum(any(_forms(name) & phrases for name in names) for names in objects)
+
+
+def _forms(name: str) -> set[str]:
+    """The singular of a name and its regular plurals."""
+    return {name, f"{name}s", f"{name}es", f"{name[:-1]}ies" if name.endswith("y") else name}
 
 
 def successive_divergence(maps: Tensor, mask: Tensor, base: float = 2.0) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from foveate.lab.encoders.bag_of_words import BagOfWords
 from foveate.lab.encoders.sentences import SentenceEncoder
-from foveate.lab.encoders.standardise import Standardise
+from foveate.lab.encoders.text import Standardise
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import AnyImageEncoder
 from foveate.lab.models.families import MatchingModelSettings

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from foveate.attention import Attended
 from foveate.errors import DataError
+from foveate.io import read_json
 from foveate.lab.data.feature_store import FeatureRecord, StoreDescription, stack_features
 from foveate.lab.data.samples import DataDirectory, DataRoot
 from foveate.lab.data.vocabulary import PAD, Vocabulary
@@ -319,3 +321,27 @@ def pad_tokens(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     tokens = torch.tensor([[*row, *[PAD] * (T - len(row))] for row in rows])
     lengths = torch.tensor([len(row) for row in rows])
     return tokens, torch.arange(T)[None] < lengths[:, None]
+
+
+class OtherRun(NamedTuple):
+    """What a model of another kind can take from a run: its weights by name, in float32, and its words in order."""
+
+    tensors: dict[str, Tensor]
+    words: tuple[str, ...]
+
+    @classmethod
+    def load(cls, field: str, run: Path, source: str) -> OtherRun:
+        """Read a run.
+
+        Args:
+            field: of the settings that names the run, for the message.
+            run: its directory.
+            source: where such a run comes from, for the message.
+
+        Raises DataError if there is no such run.
+        """
+        path = run / "model.safetensors"
+        if not path.is_file():
+            raise DataError(f"{field}: expected the file {path}, got none; pass {source}")
+        words = read_json(field, run / "vocabulary.json", source)["words"]["words"]
+        return cls({name: tensor.float() for name, tensor in load_file(path).items()}, tuple(words))

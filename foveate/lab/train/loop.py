@@ -18,12 +18,10 @@ from foveate.lab.tasks import AnyTask, Examples, Metrics
 from foveate.lab.train.batches import Plan, read_batches, seed_everything
 from foveate.lab.train.config import Training
 from foveate.lab.train.evaluation import collect, save_familiarity
-from foveate.lab.train.precision import half_type
 from foveate.lab.train.processes import (
     broadcast_buffers,
     make_accelerator,
 )
-from foveate.lab.train.recompute import recompute_layers
 from foveate.lab.train.records import (
     CONFIG,
     CURVE,
@@ -38,7 +36,7 @@ from foveate.lab.train.records import (
     open_run,
     write_examples,
 )
-from foveate.lab.train.step import Batches, Step, Stepper
+from foveate.lab.train.step import Batches, Step, Stepper, half_type, recompute_layers
 from foveate.lab.train.weights import (
     CHECKPOINT,
     WEIGHTS,

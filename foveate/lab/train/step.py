@@ -1,23 +1,23 @@
-"""One optimiser step: loss and gradient over batches and processes, scaled and clipped."""
+"""One optimiser step: loss and gradient over batches and processes, half precision, averaged weights, less memory."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from foveate.errors import DataError, NotANumber
+from foveate.errors import DataError, FoveateError, NotANumber
 from foveate.lab.tasks import AnyTask, Loss
-from foveate.lab.train.averaging import WeightAverage
 from foveate.lab.train.batches import Plan, move
 from foveate.lab.train.config import Training, build_optimiser, scale_and_clip, set_rate
-from foveate.lab.train.precision import LossScale, half_type
 from foveate.lab.train.processes import LossModule, sum_over_processes
 from foveate.lab.train.weights import load_checkpoint, save_checkpoint
 from foveate.signals import StopRequest
@@ -168,3 +168,136 @@ def _stack(losses: list[Loss], names: list[str], flags: list[int]) -> Tensor:
     rows = [torch.stack([loss.total, *(loss.parts[name].to(dtype) for name in names)]).detach() for loss in losses]
     counts = rows[0].new_tensor([sum(loss.count for loss in losses), *flags])
     return torch.cat([sum(rows[1:], rows[0]), counts])
+
+
+class WeightAverage:
+    """`a ← d a + (1 − d) w` after every step, with d = min(decay, (1 + step) / (10 + step)).
+
+    The smaller d of the first steps forgets the random weights that training begins with.
+
+    Args:
+        model: whose parameters are averaged; buffers are statistics already and stay as they are.
+        decay: below one; 0.99 averages over about a hundred steps.
+
+    >>> layer = nn.Linear(1, 1, bias=False)
+    >>> average = WeightAverage(layer, decay=0.9)
+    >>> with average.applied():
+    ...     bool(torch.equal(layer.weight, average.tensors["weight"]))
+    True
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model, self.decay = model, decay
+        self.tensors = {name: p.detach().clone() for name, p in self._trained()}
+
+    def _trained(self) -> list[tuple[str, Tensor]]:
+        return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Move the average towards the weights after `step` steps."""
+        share = 1 - min(self.decay, (1 + step) / (10 + step))
+        names, weights = zip(*self._trained(), strict=True)
+        torch._foreach_lerp_([self.tensors[name] for name in names], [p.detach() for p in weights], share)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Within the body the model has the averaged weights."""
+        own = {name: p.detach().clone() for name, p in self._trained()}
+        self._copy(self.tensors)
+        try:
+            yield
+        finally:
+            self._copy(own)
+
+    @torch.no_grad()
+    def _copy(self, tensors: dict[str, Tensor]) -> None:
+        for name, parameter in self._trained():
+            parameter.copy_(tensors[name])
+
+
+TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+DEVICES = ("cuda",)  # kinds of devices that compute in these types
+FIRST, LEAST, MOST = 2**16, 1, 2**24  # scales
+PATIENCE = 2000  # steps without an overflow after which the scale is doubled
+
+
+def half_type(precision: str, device: torch.device) -> torch.dtype | None:
+    """The type that matrix products are computed in on a device; None for that of the model.
+
+    Raises FoveateError for "fp16" on a CPU, where it is slower than float32 and less exact; "bf16" is then ignored.
+
+    >>> half_type("bf16", torch.device("cuda")), half_type("bf16", torch.device("cpu"))
+    (torch.bfloat16, None)
+    """
+    if precision not in TYPES:
+        return None
+    if device.type in DEVICES:
+        return TYPES[precision]
+    if precision == "fp16":
+        raise FoveateError(
+            f"train: expected a GPU for precision=fp16, got the device {device.type}; use precision=fp32"
+        )
+    return None
+
+
+@dataclass
+class LossScale:
+    """The factor on the loss with which small gradients do not vanish in float16.
+
+    A gradient that overflows halves it, and the step changes no weights; `PATIENCE` steps without an overflow double
+    it. Both numbers are part of a checkpoint.
+
+    Attributes:
+        value: the factor, a power of two.
+        good: steps since it was changed.
+
+    >>> scale = LossScale()
+    >>> scale.lower(); scale.value
+    32768
+    """
+
+    value: int = FIRST
+    good: int = 0
+
+    def lower(self) -> None:
+        """After a step whose gradient has overflowed."""
+        self.value, self.good = max(LEAST, self.value // 2), 0
+
+    def keep(self) -> None:
+        """After a step whose gradient was finite."""
+        self.good += 1
+        if self.good >= PATIENCE:
+            self.value, self.good = min(MOST, self.value * 2), 0
+
+    @property
+    def is_least(self) -> bool:
+        """True if it cannot be lowered: the gradient is not finite for another reason."""
+        return self.value <= LEAST
+
+
+def recompute_layers(model: nn.Module) -> None:
+    """Let the layers of a model that are marked with `recomputable = True` keep their inputs and outputs only.
+
+    Random numbers are drawn again as in the forward pass, so that gradients are the same. A layer may be marked if it
+    changes no buffer in its forward pass, which is computed twice.
+
+    Raises ValueError if no layer is marked: the option would have no effect.
+    """
+    layers = list(_marked(model))
+    if not layers:
+        raise ValueError(
+            f"train: expected a model with layers to recompute, got {type(model).__name__} with none that are marked "
+            "`recomputable`; set gradient_checkpointing=false"
+        )
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+
+def _marked(module: nn.Module) -> Iterator[nn.Module]:
+    """The outermost marked layers."""
+    for child in module.children():
+        if getattr(type(child), "recomputable", False):
+            yield child
+        else:
+            yield from _marked(child)

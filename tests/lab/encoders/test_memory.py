@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import resource
 from contextlib import nullcontext
-from foveate.lab.encoders.memory import keep_freed_memory
+from foveate.lab.encoders.extraction import keep_freed_memory
 import numpy as np
 
 def faults():

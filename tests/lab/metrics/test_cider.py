@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foveate.lab.metrics.cider import CiderD
+from foveate.lab.metrics.caption_quality import CiderD
 
 REFERENCES = {
     1: ["a red star and a blue disc", "one star beside a disc", "a star"],

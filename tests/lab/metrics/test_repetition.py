@@ -79,6 +79,7 @@ def test_distinct_shares() -> None:
         ("a dog and a puppy", 1),
         ("two dogs", 1),
         ("doggy", 0),
+        ("three puppies", 1),
         ("a fire hydrant near boxes", 2),
         ("a fire near a hydrant", 0),
         ("", 0),

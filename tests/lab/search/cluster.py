@@ -46,6 +46,6 @@ def load() -> tuple[SlowColours, str, str]:
 
 def run_index(out: str, items: Sequence[str], batch_size: int) -> None:
     """Build an index on the running cluster."""
-    from foveate.lab.search.ray_build import build_with_ray
+    from foveate.lab.search.builder import build_with_ray
 
     build_with_ray(out, load, items, batch_size=batch_size, actors=2, progress=False)

@@ -143,7 +143,7 @@ def kill_later(made: tuple[Any, Any], reached: Any) -> Thread:
 @pytest.mark.slow
 def test_an_index_loses_and_doubles_nothing_with_a_node(tmp_path: Path, cluster: tuple[Any, Any]) -> None:
     pytest.importorskip("lancedb", reason='needs the extra "scale"')
-    from foveate.lab.search.ray_build import build_with_ray
+    from foveate.lab.search.builder import build_with_ray
 
     paths = paint(tmp_path / "photos", shades=10)
     broken = tmp_path / "photos" / "broken.png"

@@ -11,9 +11,9 @@ from torch import Tensor
 from foveate.errors import FoveateError
 from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import Loss
-from foveate.lab.train import Diverged, Recipe, override, precision
-from foveate.lab.train.precision import LossScale, half_type
+from foveate.lab.train import Diverged, Recipe, override, step
 from foveate.lab.train.records import read_log
+from foveate.lab.train.step import LossScale, half_type
 from foveate.lab.train.weights import CHECKPOINT, load_tensors
 from tests.lab.train.test_loop import _interrupt, assert_same, run, weights
 from tests.lab.train.toy import Toy, changed
@@ -24,7 +24,7 @@ TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 @pytest.fixture
 def half_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU computes in half precision as a GPU does."""
-    monkeypatch.setattr(precision, "DEVICES", ("cuda", "cpu"))
+    monkeypatch.setattr(step, "DEVICES", ("cuda", "cpu"))
 
 
 def in_float32(recipe: Recipe, name: str, **training) -> Recipe:
@@ -60,14 +60,14 @@ def test_matrix_products_have_the_type(
 
 @pytest.mark.usefixtures("half_on_the_cpu")
 def test_fp16_learns_and_resumes_bit_for_bit(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "PATIENCE", 5)
+    monkeypatch.setattr(step, "PATIENCE", 5)
     recipe = in_float32(recipe, "fp16")
     history = run(recipe, tmp_path / "whole")
     assert history.best is not None
     assert history.best.metrics["accuracy"] > 0.8
     _interrupt(recipe, tmp_path / "cut", 12)
     stored = load_tensors(tmp_path / "cut" / CHECKPOINT)[1]["position"]
-    assert stored["scale"] < precision.FIRST  # some gradients have overflowed
+    assert stored["scale"] < step.FIRST  # some gradients have overflowed
     assert stored["good"] > 0
     run(recipe, tmp_path / "cut", resume=True)
     assert_same(tmp_path / "whole", tmp_path / "cut")
@@ -124,8 +124,8 @@ def test_a_gradient_that_is_infinite_at_every_scale_diverges(
 
 
 def test_the_scale_grows_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "PATIENCE", 2)
-    monkeypatch.setattr(precision, "MOST", 8)
+    monkeypatch.setattr(step, "PATIENCE", 2)
+    monkeypatch.setattr(step, "MOST", 8)
     scale, values = LossScale(value=2), []
     for _ in range(6):
         scale.keep()

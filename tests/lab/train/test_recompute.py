@@ -12,7 +12,7 @@ from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
 from foveate.lab.train import Recipe, override
 from foveate.lab.train.batches import seed_everything
-from foveate.lab.train.recompute import recompute_layers
+from foveate.lab.train.step import recompute_layers
 from tests.lab.train.test_loop import assert_same, run
 from tests.lab.train.toy import changed
 

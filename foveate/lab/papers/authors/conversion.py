@@ -15,7 +15,7 @@ from foveate.errors import DataError
 from foveate.io import read_json
 from foveate.lab.data.feature_store import StoreDescription
 from foveate.lab.data.vocabulary import SPECIAL, Vocabulary
-from foveate.lab.models.norms import UnbiasedLayerNorm
+from foveate.lab.models.mcan import UnbiasedLayerNorm
 from foveate.lab.train.recipe import Recipe
 from foveate.lab.train.weights import named_tensors
 

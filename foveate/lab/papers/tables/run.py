@@ -20,9 +20,8 @@ from foveate.lab.encoders import directory_images, extract_features, pretrained_
 from foveate.lab.papers.tables.cost import recipe_of
 from foveate.lab.papers.tables.table import Column, FeatureFile, PaperRow, PaperRun, Table
 from foveate.lab.tasks import TASKS
-from foveate.lab.train.evaluation import collect, evaluate_together
+from foveate.lab.train.evaluation import collect, evaluate_together, predict
 from foveate.lab.train.override import override
-from foveate.lab.train.prediction import predict
 from foveate.lab.train.processes import make_accelerator
 from foveate.lab.train.recipe import Recipe, read_run, train_recipe
 from foveate.lab.train.records import History
@@ -79,12 +78,18 @@ class Session:
 
 
 def choose_rows(name: str, table: Table, only: Sequence[str]) -> tuple[PaperRow, ...]:
-    """The rows called `only`, all of them if it is empty; raises UnknownName."""
+    """The rows called `only`, all of them if it is empty; the first too if others are measured relative to it.
+
+    Raises UnknownName.
+    """
     known = [row.name for row in table.rows]
     for wanted in only:
         if wanted not in known:
             raise UnknownName(f"row of {name}", wanted, known)
-    return tuple(row for row in table.rows if not only or row.name in only)
+    relative = any(column.relative for column in table.columns)
+    return tuple(
+        row for place, row in enumerate(table.rows) if not only or row.name in only or (relative and place == 0)
+    )
 
 
 def check_files(name: str, table: Table, root: Path) -> None:

@@ -13,7 +13,7 @@ from foveate.lab.data.feature_store import FeatureRecord
 from foveate.lab.data.samples import Caption, Dataset, Id
 from foveate.lab.encoders.views import caption_of_view
 from foveate.lab.features import ImageFeatures
-from foveate.lab.metrics.cider import CiderD
+from foveate.lab.metrics.caption_quality import CiderD
 from foveate.lab.tasks.images import ImageReader, ImageSource, stack_images
 from foveate.lab.tasks.inputs import Inputs, pad_tokens
 

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from foveate.attention import Attended
 from foveate.checks import check_counts
 from foveate.errors import DataError
 from foveate.lab.data.vocabulary import EOS
+from foveate.lab.features import ImageFeatures
 from foveate.lab.models import Captioned, Captioner
 from foveate.lab.models.decoding import Decoded
-from foveate.lab.tasks.graph import RunGraph, TensorModule, example_pixels
 from foveate.lab.tasks.images import ImageLike, encoder_input
 from foveate.lab.tasks.inputs import ImagePredictor, WordAttention
+from foveate.lab.tasks.task import RunGraph, TensorModule, example_pixels
 
 if TYPE_CHECKING:
     from foveate.lab.tasks.captioning.task import Captioning  # noqa: F401  (the type argument of the base class)
@@ -81,6 +83,20 @@ class CaptionPredictor(ImagePredictor["Captioning", Captioner]):
         with torch.no_grad():
             captioned = self.task.read(self.model, images, tokens.to(self.device), mask.to(self.device))
         return WordAttention(words, captioned.image[0])
+
+    def scores_of(self, images: Tensor | ImageFeatures, text: str, said: str) -> Tensor:
+        """Log-probabilities (B, T) of the words of a caption for each image, with gradients, for `faithfulness`.
+
+        Args:
+            images: as `read_images` returns them.
+            text: not read; questions have one.
+            said: the caption.
+        """
+        words, B = said.split(), len(images if isinstance(images, Tensor) else images.values)
+        tokens, mask = (part.to(self.device) for part in self.task.inputs.encode([words] * B, len(words)))
+        captioned = self.task.read(self.model, encoder_input(self.model.image, images), tokens, mask)
+        known = captioned.scores.float().log_softmax(-1).reshape(B, len(words), -1)
+        return known.gather(-1, tokens[..., None])[..., 0]
 
     def captions(
         self,

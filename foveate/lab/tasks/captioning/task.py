@@ -17,11 +17,10 @@ from foveate.lab.losses import kl_guidance, word_cross_entropy
 from foveate.lab.metrics import CaptionQuality, WordAttentionMetrics
 from foveate.lab.models import Captioned, Captioner
 from foveate.lab.models.decoding import Decoded
-from foveate.lab.tasks.captioning.constraints import sample_one_word, word_resourcing, word_swapping
+from foveate.lab.tasks.captioning.constraints import sample_one_word, self_critical_loss, word_resourcing, word_swapping
 from foveate.lab.tasks.captioning.data import CaptionBatch, CaptionExample, CaptionExamples, collate
 from foveate.lab.tasks.captioning.predictor import CaptionPredictor
 from foveate.lab.tasks.captioning.report import DEMO, PRESENTATION
-from foveate.lab.tasks.captioning.self_critical import self_critical_loss
 from foveate.lab.tasks.captioning.settings import CaptioningSettings
 from foveate.lab.tasks.guidance import phrase_targets, score_guidance
 from foveate.lab.tasks.images import encoder_input

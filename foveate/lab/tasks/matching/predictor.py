@@ -12,12 +12,13 @@ from torch.nn import functional
 
 from foveate.checks import check_counts
 from foveate.errors import DataError
+from foveate.lab.features import ImageFeatures
 from foveate.lab.models import Fragments, MatchingModel, Scorer
 from foveate.lab.models.fragments import InnerProduct, join_fragments
-from foveate.lab.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
 from foveate.lab.tasks.images import ImageLike, encoder_input
 from foveate.lab.tasks.inputs import ImagePredictor, WordAttention
 from foveate.lab.tasks.matching.data import pretrained_states
+from foveate.lab.tasks.task import RunGraph, TensorModule, example_pixels, example_tokens
 
 if TYPE_CHECKING:
     from foveate.lab.tasks.matching.task import Matching  # noqa: F401  (the type argument of the base class)
@@ -146,6 +147,19 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
     def unknown(self, text: str) -> tuple[str, ...]:
         """Words of a sentence that the model does not know."""
         return self.task.inputs.unknown(self.task.settings.tokenize(text))
+
+    def scores_of(self, images: Tensor | ImageFeatures, text: str, said: str = "") -> Tensor:
+        """Similarities (B, 1) of each image with a sentence, with gradients, for `faithfulness`.
+
+        Args:
+            images: as `read_images` returns them.
+            text: the sentence.
+            said: not read; answers and captions have one.
+        """
+        found: Tensor = self.model.scorer(
+            self.model.embed_image(encoder_input(self.model.image, images)), self._embed_texts([text])
+        )
+        return found
 
     def _embed_images(self, images: Sequence[ImageLike]) -> Fragments:
         return self.model.embed_image(encoder_input(self.model.image, self.read_images(images)))

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from foveate.attention import Attended
 from foveate.checks import check_counts
 from foveate.errors import DataError
 from foveate.lab.data.vocabulary import PAD
+from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import Answered, AnsweringModel
-from foveate.lab.tasks.graph import RunGraph, TensorModule, example_pixels, example_tokens
 from foveate.lab.tasks.images import ImageLike, encoder_input
 from foveate.lab.tasks.inputs import ImagePredictor
+from foveate.lab.tasks.task import RunGraph, TensorModule, example_pixels, example_tokens
 from foveate.lab.tasks.vqa.data import VQABatch
 
 if TYPE_CHECKING:
@@ -83,6 +85,25 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
             TensorModule(self.model, run), inputs, ("images", "tokens", "mask"), ("scores", "weights"), usage
         )
 
+    def scores_of(self, images: Tensor | ImageFeatures, text: str, said: str) -> Tensor:
+        """Log-probabilities (B, 1) of an answer to a question about each image, with gradients, for `faithfulness`.
+
+        Args:
+            images: as `read_images` returns them.
+            text: the question.
+            said: the answer.
+        """
+        task, B = self.task, len(images if isinstance(images, Tensor) else images.values)
+        tokens, mask = (part.to(self.device) for part in self._encode([text] * B))
+        scores = task.run(self.model, VQABatch(images, None, tokens, mask, torch.zeros(0), [])).scores.float()
+        place = task.answers.answers.index(said)
+        known = F.logsigmoid(scores) if task.settings.loss == "bce" else scores.log_softmax(-1)
+        return known[:, place, None]
+
+    def _encode(self, questions: Sequence[str]) -> tuple[Tensor, Tensor]:
+        task = self.task
+        return task.inputs.encode([task.settings.tokenize(text) for text in questions], task.settings.max_tokens)
+
     def answers(
         self, images: Sequence[ImageLike], questions: Sequence[str], *, top: int = 5, batch_size: int = 32
     ) -> list[Answer]:
@@ -103,8 +124,7 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
 
     def _answer_batch(self, images: Sequence[ImageLike], questions: Sequence[str], top: int) -> Iterator[Answer]:
         task = self.task
-        sentences = [task.settings.tokenize(text) for text in questions]
-        tokens, mask = task.inputs.encode(sentences, task.settings.max_tokens)
+        tokens, mask = self._encode(questions)
         tokens, mask = tokens.to(self.device), mask.to(self.device)
         batch = VQABatch(self.read_images(images), None, tokens, mask, torch.zeros(0), [])
         with torch.no_grad():

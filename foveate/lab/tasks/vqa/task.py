@@ -13,25 +13,25 @@ from torch import Tensor
 from foveate.attention.arguments import grid_size, map_weights
 from foveate.errors import DataError
 from foveate.lab.data.samples import DataRoot
-from foveate.lab.data.vocabulary import AnswerVocabulary
-from foveate.lab.losses import LOSSES
+from foveate.lab.data.vocabulary import AnswerVocabulary, Vocabulary
+from foveate.lab.losses import LOSSES, choose_swaps, content_resourcing, content_swapping
 from foveate.lab.metrics import AnswerAccuracy, choose_answers
 from foveate.lab.metrics.accuracy import Rule, question_keys
 from foveate.lab.models import Answered, AnsweringModel, ReasoningDAN
+from foveate.lab.models.answering import Reading
 from foveate.lab.tasks.guidance import score_guidance
 from foveate.lab.tasks.images import encoder_input
-from foveate.lab.tasks.inputs import ImageTextTask, Inputs
+from foveate.lab.tasks.inputs import ImageTextTask, Inputs, OtherRun
 from foveate.lab.tasks.presentation import Demo, Presentation
 from foveate.lab.tasks.task import CombinedMetrics, Loss
-from foveate.lab.tasks.vqa.constraints import answer_resourcing, answer_swapping
 from foveate.lab.tasks.vqa.data import QuestionExamples, VQABatch, VQAExample, choose_vocabulary, collate
-from foveate.lab.tasks.vqa.matching_start import start_from_matching
 from foveate.lab.tasks.vqa.predictor import VQAPredictor
 from foveate.lab.tasks.vqa.report import DEMO, PRESENTATION
 from foveate.lab.tasks.vqa.settings import VQASettings
 from foveate.metrics import AttentionMetrics, box_maps
 from foveate.ops.density import Density
 from foveate.ops.resample import resample_map
+from foveate.ops.support import above_uniform
 
 
 @dataclass(frozen=True)
@@ -225,3 +225,100 @@ def _ids(texts: Iterable[str]) -> Tensor:
     """One id per text, equal for equal texts."""
     known: dict[str, int] = {}
     return torch.tensor([known.setdefault(text, len(known)) for text in texts])
+
+
+SOURCE = "a run of m-DAN: foveate train matching-mdan-flickr8k"
+WORDS = "text.words.weight"
+
+
+def start_from_matching(model: ReasoningDAN, run: Path, words: Vocabulary) -> int:
+    """Copy the layers that r-DAN and m-DAN share: text encoder, projections, attention over image and words.
+
+    Args:
+        model: with the hidden size, the steps, the word_dim and the features of the run.
+        run: the directory of the run.
+        words: the vocabulary of the model; a word that the run knows takes its vector, others keep their random one.
+
+    Returns:
+        the number of words whose vectors were copied.
+
+    Raises DataError if the run is of another model or has other sizes.
+    """
+    found, words_of_run = OtherRun.load("matching_start", run, SOURCE)
+    own = {name: x for name, x in model.state_dict().items() if name != WORDS and not name.startswith("answers.")}
+    wrong = [name for name, x in own.items() if name not in found or found[name].shape != x.shape]
+    if wrong or WORDS not in found:
+        name = (wrong or [WORDS])[0]
+        shape = tuple(found[name].shape) if name in found else "none"
+        raise DataError(
+            f"matching_start: expected {name} {tuple(model.state_dict()[name].shape)} in {run}, got {shape}; pass "
+            f"{SOURCE}, with the same hidden, reasoning_steps, word_dim and features"
+        )
+    known = {word: row for row, word in enumerate(words_of_run)}
+    rows = [(row, known[word]) for row, word in enumerate(words.words) if word in known]
+    with torch.no_grad():
+        for name, target in own.items():
+            target.copy_(found[name])
+        mine, theirs = torch.tensor(rows).T
+        model.state_dict()[WORDS][mine] = found[WORDS][theirs]
+    return len(rows)
+
+
+def answer_resourcing(reading: Reading, weights: Tensor, targets: Tensor, *, margin: float = 0.2) -> Tensor:
+    """CCR for answers: the right answer must follow from the attended locations more than from the others.
+
+    A location is attended to if its weight is above 1 / n. The relevance of a context is the probability of the right
+    answers given that context, so that 0 <= margin < 1.
+
+    Args:
+        reading: of the last attention over the image.
+        weights: (B, N) discrete weights of that attention.
+        targets: (B, A) accuracy of each answer.
+        margin: γ₂ of `content_resourcing`.
+
+    Returns:
+        a scalar, summed over the batch.
+
+    Reference: Chen et al. 2021, §4.5, outlines it for captions; the version for answers is ours.
+    """
+    attended = above_uniform(weights, reading.mask)
+    return content_resourcing(
+        reading.question[:, None],
+        reading.values,
+        reading.scores[:, None],
+        attended[:, None],
+        margin=margin,
+        mask=reading.mask,
+        relevance=lambda questions, contexts: relevance(reading, questions[:, 0], contexts[:, 0], targets)[:, None],
+    )
+
+
+def answer_swapping(
+    reading: Reading, context: Tensor, targets: Tensor, texts: Tensor, images: Tensor, *, margin: float = 0.2
+) -> Tensor:
+    """CCS for answers: the context must answer its own question better than another question in its place.
+
+    The other question is the most different one of the batch with other words and another image.
+
+    Args:
+        reading: of the last attention over the image.
+        context: (B, V) context of that attention.
+        targets: (B, A) accuracy of each answer.
+        texts, images: (B,) ids, equal for equal questions and for equal images.
+        margin: γ₃ of `content_swapping`.
+
+    Returns:
+        a scalar, summed over the batch.
+
+    Reference: Chen et al. 2021, eq. 7-8 and §4.5.
+    """
+    swaps = choose_swaps(reading.question, texts, images)
+    own = relevance(reading, reading.question, context, targets)
+    other = relevance(reading, reading.question[swaps.index], context, targets)
+    return content_swapping(own, other, swaps.found, margin=margin)
+
+
+def relevance(reading: Reading, questions: Tensor, contexts: Tensor, targets: Tensor) -> Tensor:
+    """(B,) probability of the right answers, from questions (B, D) and contexts (B, V)."""
+    probability = reading.answer(questions, contexts).softmax(-1)
+    return (probability * targets).sum(-1) / targets.sum(-1).clamp_min(1)

@@ -7,7 +7,7 @@ import torch
 
 from foveate.lab.models.decoding import Decoded
 from foveate.lab.tasks import Captioning
-from foveate.lab.tasks.captioning.self_critical import self_critical_loss
+from foveate.lab.tasks.captioning.constraints import self_critical_loss
 from foveate.lab.tasks.images import encoder_input
 from tests.lab.tasks.captioning.small import batch_of, settings
 

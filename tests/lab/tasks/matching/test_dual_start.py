@@ -17,8 +17,8 @@ from foveate.lab.features import ImageFeatures
 from foveate.lab.losses import ranking_hinge
 from foveate.lab.models import Dual, DualSettings, FragmentMatcher, SCANSettings
 from foveate.lab.tasks.matching import Matching
-from foveate.lab.tasks.matching.dual_start import start_from_dual
 from foveate.lab.tasks.matching.settings import MatchingSettings, Ranking
+from foveate.lab.tasks.matching.task import start_from_dual
 from tests.lab.tasks.matching.small import MODELS, SMALL, WORDS, batch_of
 
 DUAL = DualSettings(hidden=8, text="minilm")

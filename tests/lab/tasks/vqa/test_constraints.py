@@ -14,8 +14,8 @@ from foveate.lab.models.answering import Reading
 from foveate.lab.tasks.images import Conv
 from foveate.lab.tasks.task_settings import Constraint
 from foveate.lab.tasks.vqa import VQA
-from foveate.lab.tasks.vqa.constraints import answer_resourcing, answer_swapping
 from foveate.lab.tasks.vqa.settings import VQASettings
+from foveate.lab.tasks.vqa.task import answer_resourcing, answer_swapping
 
 B, N, D, A = 5, 6, 4, 3
 

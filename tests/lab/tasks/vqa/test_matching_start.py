@@ -15,8 +15,8 @@ from foveate.lab.data.vocabulary import SPECIAL, Vocabulary
 from foveate.lab.encoders import StoredFeatures
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models import MatchingDAN, MatchingDANSettings, MCANSettings, ReasoningDAN, ReasoningDANSettings
-from foveate.lab.tasks.vqa.matching_start import start_from_matching
 from foveate.lab.tasks.vqa.settings import VQASettings
+from foveate.lab.tasks.vqa.task import start_from_matching
 
 THEIRS, OWN = (*SPECIAL, "dog", "red", "ball"), (*SPECIAL, "what", "ball", "dog")
 

@@ -1,12 +1,31 @@
-"""Losses of models that answer questions: of their answers, and of where they look."""
+"""Losses with a target: of answers, of words, and of attention maps."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 from torch.nn import functional
 
 from foveate.checks import check_floating, check_shape
 from foveate.ops.divergence import js_divergence, kl_divergence
+
+
+@dataclass(frozen=True)
+class LossFunction:
+    """A row of `LOSSES`.
+
+    Attributes:
+        function: `function(prediction, target) -> scalar`, summed over the batch.
+        reads: what the function compares: "answers", scores with soft targets (B, A); "maps", attention maps with
+            target maps (B, H, W).
+    """
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    reads: Literal["answers", "maps"]
+
 
 # Mass below this is replaced by it inside a logarithm, because a sparse map has cells with no mass at all.
 FLOOR = 1e-6
@@ -105,3 +124,30 @@ def _check_maps(where: str, maps: Tensor, targets: Tensor) -> None:
     """Raises ShapeError unless both are (B, H, W)."""
     check_shape(where, "maps", maps, (None, None, None), "(B, H, W)")
     check_shape(where, "targets", targets, tuple(maps.shape), "(B, H, W)")
+
+
+def word_cross_entropy(scores: Tensor, targets: Tensor, *, smoothing: float = 0.0) -> Tensor:
+    """Cross-entropy of the reference tokens, summed over them.
+
+    L = −Σ_w Σ_v q_wv log softmax(s_w)_v with q_wv = (1 − ε) [v = y_w] + ε / V
+
+    Args:
+        scores: (W, V), one row per token, as in `Captioned.scores`; the tokens of all captions on one axis, without
+            padding.
+        targets: (W,), token ids of the reference.
+        smoothing: ε, label smoothing; none in the paper.
+
+    Returns:
+        A scalar. Without smoothing, divided by W it is the mean over tokens, whose
+        exponential is the perplexity.
+
+    Reference: Martins et al. 2020, eq. 10.
+
+    >>> import torch
+    >>> word_cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3])).exp().item()
+    16.0
+    """
+    check_floating("word_cross_entropy", "scores", scores)
+    check_shape("word_cross_entropy", "scores", scores, (None, None), "(W, V)")
+    check_shape("word_cross_entropy", "targets", targets, (len(scores),), "(W,)")
+    return functional.cross_entropy(scores, targets, reduction="sum", label_smoothing=smoothing)
