@@ -27,6 +27,7 @@ from foveate.lab.data.files import (
 )
 from foveate.lab.data.karpathy import SOURCE as KARPATHY_SOURCE
 from foveate.lab.data.karpathy import image_of, karpathy_dataset
+from foveate.lab.data.nouns import COCO_NAMES
 from foveate.lab.data.samples import Caption, Dataset, Id, ImageRecord, Object
 from foveate.lab.data.vocabulary import tokenize
 
@@ -171,7 +172,7 @@ def _objects(path: Path, content: Any, listed: Mapping[Id, Mapping[str, Any]]) -
             size = (listed[image]["width"], listed[image]["height"])
             box = pixel_box("read_coco", path, f"instance {name!r}", (x, y, x + w, y + h), size)
             attributes = {"crowd": "yes"} if record.get("iscrowd") else {}
-            found.setdefault(image, []).append(Object(name, kind, box, attributes=attributes))
+            found.setdefault(image, []).append(Object(name, kind, box, COCO_NAMES.get(kind, ()), attributes))
     return {image: tuple(things) for image, things in found.items()}
 
 

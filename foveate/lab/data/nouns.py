@@ -15,6 +15,8 @@ COLOURS: dict[str, str] = _TABLES["colours"]
 NUMBERS: dict[str, int] = _TABLES["numbers"]
 # By noun, the words that may mean it, show a part of it, or name a scene that often contains it.
 RELATED: dict[str, list[str]] = {noun: words.split() for noun, words in _TABLES["related"].items()}
+# Other names of the categories of COCO, as CHAIR (Rohrbach et al. 2018) lists them to count objects in captions.
+COCO_NAMES: dict[str, tuple[str, ...]] = {kind: tuple(names.split(", ")) for kind, names in _TABLES["coco"].items()}
 
 
 def _words(name: str) -> frozenset[str]:

@@ -8,6 +8,8 @@ from PIL import Image
 
 from foveate.errors import DataError, UnknownName
 from foveate.lab.data.coco import read_coco, read_coco_karpathy
+from foveate.lab.metrics.repetition import count_mentions
+from foveate.lab.tasks.captioning.data import object_names
 from foveate.ops.boxes import Box
 
 CAPTIONS, INSTANCES = "captions_val2014.json", "instances_val2014.json"
@@ -237,3 +239,21 @@ def test_karpathy_errors(tmp_path):
         DataError, match=r"expected dataset_coco.json in .*; the dataset_.* come in Karpathy's caption_datas"
     ):
         read_coco_karpathy(root, "val")
+
+
+def test_objects_have_the_names_under_which_captions_mention_them(root):
+    """Two persons and a bus are two kinds: "two people and a man near a bus" mentions both."""
+
+    def people(content):
+        content["categories"] += [{"id": 1, "name": "person"}, {"id": 6, "name": "bus"}]
+        content["annotations"] += [
+            instance(100 + place, 42, [0, 0, 20, 20], category=kind) for place, kind in enumerate((1, 1, 6))
+        ]
+
+    change(root / "annotations" / INSTANCES, people)
+    data = read_coco(root, "val", need_images=False)
+    kinds = [names for names in object_names(data, 42) if names[0] in ("person", "bus")]
+    assert len(kinds) == 2
+    assert count_mentions(["two", "people", "and", "a", "man", "near", "a", "bus"], kinds) == 2
+    assert count_mentions(["women", "on", "minibuses"], kinds) == 2
+    assert count_mentions(["a", "fire", "hydrant"], kinds) == 0

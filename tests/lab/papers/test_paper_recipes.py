@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +48,8 @@ THESIS = {
     "settings.images.store": "resnet-152-448/{split}.h5",  # 14x14 of a ResNet, §6.2.2
 }
 BASIS = {"count": 100, "variance": 0.001}  # N and Σ̃ of table 6.1; centres linearly spaced
-CONTINUOUS = {"basis": BASIS, "floor": 1e-6, "padding": True}  # padding of table 6.1; floor of the released code
+# Padding of table 6.1; floor and positions (cell l at l / √L, §5.3) of the released code.
+CONTINUOUS = {"basis": BASIS, "floor": 1e-6, "padding": True, "positions": "ends"}
 K_MCA = {**CONTINUOUS, "likelihood": "point"}  # equation 5.16 has no trace term
 # Farinhas et al. 2021, §6.1; the batch of 16, the rate of 5e-5 and decays at 10 and 12 are the released configuration.
 GRID = {
@@ -62,7 +64,8 @@ MIXTURE = {
     "basis": BASIS,
     "floor": 1e-6,
     "max_components": 4,  # k_max = 4
-    "penalty": 5 / 8,  # λ = 5 on a batch of eight in the released code
+    "penalty": 5.0,  # λ = 5, §6.1
+    "criterion": "batch",  # the weights of a batch of eight, in the released code
     "likelihood": "point",  # equation 7 has no trace term
     "background": False,
     "start": "random",  # "random initializations"
@@ -254,6 +257,29 @@ def test_rates() -> None:
     assert rates == pytest.approx([min(1.25 * t, 5) * 1e-5 for t in range(1, 11)] + [1e-5] * 2 + [2e-6] * 3)
 
 
+def test_the_printed_schedule_is_the_one_that_the_page_names() -> None:
+    """§6.1 of Farinhas et al. 2021: min(2.5 t 1e-5, 5e-4), times 0.2 every two epochs after the tenth."""
+    changes = ["lr=5e-4", "schedule.warmup=20", "schedule.at=10,12,14"]
+    training = override(PAPER_RECIPES["vqa-mcan-vqa2-multimodal"](), changes).training
+    rates = [training.optimiser.lr * training.schedule.rate(epoch, 15) for epoch in range(15)]
+    later = [0.2, 0.2, 0.04, 0.04, 0.008]
+    printed = [min(2.5 * t * 1e-5, 5e-4) * factor for t, factor in enumerate([1.0] * 10 + later, start=1)]
+    assert rates == pytest.approx(printed)
+    command = f"foveate train vqa-mcan-vqa2-multimodal {' '.join(changes)} "
+    assert command in (Path(__file__).resolve().parents[3] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_released_criterion_is_at_home_in_its_recipe() -> None:
+    settings = PAPER_RECIPES["vqa-mcan-vqa2-multimodal"]().settings
+    assert settings.attention().fit.criterion == "batch"
+    for name, criterion in (("released code", "batch"), ("equation 15 as printed", "equation"), ("ours", "own")):
+        row = next(row for row in TABLES["000-shares"].rows if name in row.name)
+        fit = override(PAPER_RECIPES["vqa-mcan-vqa2-grid"](), row.changes).settings.attention().fit
+        assert fit.criterion == criterion
+        assert row.paper == (80.8, 12.4, 4.4, 2.4)
+
+
 def test_another_mechanism_keeps_only_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     base = PAPER_RECIPES["vqa-mcan-vqa2-multimodal"]()
     changed = override(base, ["mechanism=softmax"]).settings
@@ -271,7 +297,7 @@ def test_test_mca_of_the_thesis_keeps_basis_and_padding() -> None:
     assert options == CONTINUOUS | {
         "max_components": 5,  # K_max
         "iterations": 20,  # caption of table 6.3
-        "penalty": 12.5,  # λ = 100 on a batch of eight
+        "penalty": 100.0,  # λ = 100
         "start": "random",
         "likelihood": "point",
         "background": False,

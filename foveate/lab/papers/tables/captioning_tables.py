@@ -47,6 +47,8 @@ CAPTIONING_TABLES: dict[str, Table] = {
             _BATCH,
             "Captions are generated with three beams; the paper does not say how many it uses.",
             "METEOR, SPICE and the server's tokenizer need Java and the extra `captions`.",
+            "REP was defined for one reference. With several, an n-gram may occur as often as in the reference that "
+            "has most of them, and the length is the mean of theirs; the paper does not say what it does.",
         ),
     ),
     "003-table-2": Table(
@@ -80,7 +82,7 @@ CAPTIONING_TABLES: dict[str, Table] = {
             Column("time against softmax", "seconds", "test", relative=True),
         ),
         (
-            PaperRow("softmax", (0.12, 0.0, 27.4, 9.0, 1.0), _COCO["softmax"]),
+            PaperRow("softmax", (0.12, None, 27.4, 9.0, 1.0), _COCO["softmax"]),
             PaperRow("sparsemax", (0.29, 34.0, 27.5, 9.0, 1.1), _COCO["sparsemax"]),
             PaperRow("TVmax", (0.34, 25.0, 28.2, 9.5, 1.3), _COCO["TVmax"]),
         ),
@@ -90,7 +92,10 @@ CAPTIONING_TABLES: dict[str, Table] = {
             _ENCODER,
             _BATCH,
             "The JS divergence is in bits; the paper does not state the base. The time is that of generating the "
-            "captions, without computing the metrics.",
+            "captions, without computing the metrics, divided by that of softmax, which is therefore always evaluated.",
+            "The paper prints no zero area for softmax; it is 0, because no weight of softmax is.",
+            "Objects are counted once per category and image, under the synonyms with which CHAIR (Rohrbach et al. "
+            "2018) counts the categories of COCO, in singular or plural; the paper does not say how it matches them.",
         ),
     ),
 }

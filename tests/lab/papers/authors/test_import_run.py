@@ -236,3 +236,32 @@ def test_namespaces_may_hold_plain_values_only(tmp_path: Path) -> None:
     torch.save({"opt": Namespace(a=Bomb(tmp_path / "touched"))}, tmp_path / "bad.pth")
     with pytest.raises(fv.DataError, match="not loaded"):
         read_checkpoint(tmp_path / "bad.pth")
+
+
+def test_the_attention_of_an_imported_mcan_is_that_of_the_thesis(tmp_path: Path) -> None:
+    """Moments at linspace(0, 1, n), 100 functions of variance 0.001 and padding, unless other options are passed."""
+    _, arguments = save_mcan(tmp_path, ["PAD", "UNK", "CLS"])
+    assert main([*arguments, "mechanism=continuous-softmax"]) == 0
+    attend = fv.load(str(tmp_path / "run")).model.flat_image.attend
+    scores, values = torch.randn(2, 196), torch.randn(2, 196, 3)
+    line = torch.linspace(0, 1, 14)
+    at = torch.stack([line.expand(14, 14), line[:, None].expand(14, 14)], -1).reshape(196, 2)
+    weights = scores.softmax(-1)
+    mean = weights @ at
+    covariance = torch.einsum("bn,bni,bnj->bij", weights, at - mean[:, None], at - mean[:, None]) + 1e-6 * torch.eye(2)
+    out = attend(scores, values, grid=(14, 14))
+    torch.testing.assert_close(out.density.mean, mean, atol=1e-5, rtol=0)
+    torch.testing.assert_close(out.density.covariance, covariance, atol=1e-5, rtol=0)
+    basis = fv.GaussianBasis.grid(100, variance=0.001)
+    read = fv.ops.ridge_coefficients(values, basis, (14, 14), padding=True)
+    torch.testing.assert_close(
+        out.context, torch.einsum("bj,bjd->bd", fv.Gaussian(mean, covariance).expect(basis), read)
+    )
+    (tmp_path / "other").mkdir()
+    _, arguments = save_mcan(tmp_path / "other", ["PAD", "UNK", "CLS"])
+    assert (
+        main([*arguments, "mechanism=multimodal", "mechanism_options.penalty=1", "mechanism_options.criterion=own"])
+        == 0
+    )
+    fit = fv.load(str(tmp_path / "other" / "run")).model.flat_image.attend.fit
+    assert (fit.penalty, fit.floor, fit.start, fit.background) == (1.0, 1e-6, "random", False)

@@ -11,7 +11,7 @@ from foveate.errors import DataError
 from foveate.lab.papers.tables import TABLES
 from foveate.lab.papers.tables.cost import cost_of, recipe_of, total
 from foveate.lab.papers.tables.integration import METHODS, measure_integration
-from foveate.lab.papers.tables.run import check_files
+from foveate.lab.papers.tables.run import Session, check_files, choose_rows, value_of
 from foveate.lab.papers.tables.tiny import TINY_SETTINGS, make_files
 from foveate.lab.recipes import RECIPES
 from foveate.lab.train import override
@@ -72,6 +72,52 @@ def test_one_directory_of_images_serves_questions_and_captions(tmp_path: Path) -
         (tmp_path / "coco-images" / subset).mkdir(parents=True)
     names = {file.name for name in ("001-table-6.4", "003-figures") for file in TABLES[name].missing(tmp_path)}
     assert names.isdisjoint({"train2014", "val2014", "coco-images"})
+
+
+RECALLS_THAT_DO_NOT_ADD_UP = {("002-table-3", "BFAN + CCR + CCS")}
+
+
+@pytest.mark.parametrize("name", ["002-table-1", "002-table-2", "002-table-3"])
+def test_rsum_is_the_sum_of_the_recalls_or_an_erratum(name: str) -> None:
+    table = TABLES[name]
+    for row in table.rows:
+        for start in range(0, len(table.columns), 7):
+            *recalls, rsum = row.paper[start : start + 7]
+            adds_up = abs(sum(recalls) - rsum) < 0.35  # seven rounded numbers
+            assert adds_up != ((name, row.name) in RECALLS_THAT_DO_NOT_ADD_UP), (row.name, sum(recalls), rsum)
+            assert adds_up or any(f"{rsum}" in said and f"{sum(recalls):.1f}" in said for said in table.differs)
+
+
+def test_constraints_begin_as_late_as_where_they_were_found() -> None:
+    """Halfway through the training, as in matching-scan-flickr8k: 470 of its 940 batches."""
+    found = 0
+    for name in ("002-table-1", "002-table-2", "002-table-3", "002-table-4"):
+        for row in TABLES[name].rows:
+            for run in row.runs:
+                settings, half = recipe_of(run).settings, cost_of(run).steps // 2
+                for constraint in (settings.ccr, settings.ccs):
+                    if constraint.weight:
+                        found += 1
+                        assert constraint.after == pytest.approx(half, abs=1), run.name
+    assert found == 48
+
+
+def test_time_is_relative_to_softmax_whatever_rows_are_asked_for() -> None:
+    table = TABLES["003-figures"]
+    rows = choose_rows("003-figures", table, ["TVmax"])
+    assert [row.name for row in rows] == ["softmax", "TVmax"]
+    found = {"softmax": [{"test: seconds": 0.5}], "TVmax": [{"test: seconds": 0.6}]}
+    session = Session("003-figures", table, None, Path(), rows)
+    assert value_of(session, table.columns[-1], rows[1], found) == pytest.approx(1.2)
+    assert [row.name for row in choose_rows("000-table-2", TABLES["000-table-2"], ["Unimodal continuous"])] == [
+        "Unimodal continuous"
+    ]
+
+
+def test_no_zero_area_is_printed_for_softmax() -> None:
+    table = TABLES["003-figures"]
+    place = [column.name for column in table.columns].index("zero area (%)")
+    assert [row.paper[place] for row in table.rows] == [None, 34.0, 25.0]
 
 
 def test_costs_count_every_training_once() -> None:

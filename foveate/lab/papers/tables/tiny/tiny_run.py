@@ -43,11 +43,12 @@ from foveate.lab.train.processes import make_accelerator
 from foveate.registry import optional
 
 _TRAINING = ("epochs=1", "evaluate_every=1", "workers=0")
+_SCAN = ("hidden=16", "word_dim=8", "min_count=1", "batch_size=8", "ccr.after=0", "ccs.after=0")
 TINY_SETTINGS: Mapping[type, tuple[str, ...]] = {
     MCANSettings: (*_TRAINING, "hidden=16", "heads=2", "layers=1", "min_count=1", "batch_size=16"),
     ReasoningDANSettings: (*_TRAINING, "hidden=16", "word_dim=8", "batch_size=16"),
-    SCANSettings: (*_TRAINING, "hidden=16", "word_dim=8", "min_count=1", "batch_size=8"),
-    BFANSettings: (*_TRAINING, "hidden=16", "word_dim=8", "min_count=1", "batch_size=8"),
+    SCANSettings: (*_TRAINING, *_SCAN),
+    BFANSettings: (*_TRAINING, *_SCAN),
     MatchingDANSettings: (*_TRAINING, "hidden=16", "word_dim=8", "batch_size=8"),
     LSTMCaptionerSettings: (
         *_TRAINING,
