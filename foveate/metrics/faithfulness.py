@@ -415,7 +415,7 @@ def _measure(
     check_floating(where, "images", images)
     check_floating(where, "maps", maps)
     check_shape(where, "maps", maps, (len(images), None, None), "(B, h, w)")
-    rank = _ranks(-maps if least_first else maps)  # 0 goes first
+    rank = order_of_removal(-maps if least_first else maps)  # 0 goes first
     B, N = len(maps), maps[0].numel()
     filled = _filler(fill, images)
     batches = fractions.split(at_once)
@@ -424,7 +424,7 @@ def _measure(
         for batch in (progress or iter)(batches):
             parts = []
             for fraction in batch.tolist():
-                chosen = rank < _count(fraction, N)
+                chosen = rank < cells_removed(fraction, N)
                 gone = ~chosen if keep else chosen
                 parts.append(filled(gone) if bool(gone.any()) or callable(fill) else images)
             found = score(torch.cat(parts) if len(parts) > 1 else parts[0])
@@ -442,7 +442,7 @@ def _filler(fill: Fill, images: Tensor) -> Callable[[Tensor], Any]:
     return lambda gone: make(images, gone)
 
 
-def _count(fraction: float, N: int) -> int:
+def cells_removed(fraction: float, N: int) -> int:
     """The number of cells at or above the (1 − f)-quantile of N different values."""
     return 0 if fraction <= 0 else min(N, 1 + int((N - 1) * fraction + 1e-9))
 
@@ -454,7 +454,7 @@ def _from_zero(where: str, fractions: Sequence[float]) -> Tensor:
     return torch.tensor([0.0, *values], dtype=torch.float64)
 
 
-def _ranks(maps: Tensor) -> Tensor:
+def order_of_removal(maps: Tensor) -> Tensor:
     """(B, h, w) place of every cell in descending order; equal ones in a fixed random order."""
     flat = maps.flatten(1)
     if bool(flat.isnan().any()):

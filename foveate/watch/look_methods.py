@@ -40,6 +40,7 @@ class Found:
         layers: (L, M, T, N).
         names: of the L modules.
         layout: of the N image tokens.
+        said: token ids of a text that the model wrote, None for others.
     """
 
     text: str
@@ -48,6 +49,29 @@ class Found:
     layers: Tensor
     names: tuple[str, ...]
     layout: Layout
+    said: Said | None = None
+
+
+@dataclass(frozen=True)
+class Said:
+    """Token ids that a model generated.
+
+    Attributes:
+        before: those before them, in the sequence that it continued.
+        new: those that it chose.
+    """
+
+    before: tuple[int, ...]
+    new: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RunCall:
+    """A run of foveate, the text that it was asked, empty without one, and what it said."""
+
+    run: Any
+    text: str
+    said: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +86,7 @@ class Call:
         best: names of modules, each with a head, to average in place of all heads and layers.
         max_new_tokens: length of a generated text.
         layout: of a model of no known family.
+        said: the text that it wrote, once it has.
     """
 
     model: nn.Module
@@ -76,6 +101,7 @@ class Call:
     best: tuple[tuple[str, int], ...] = ()
     max_new_tokens: int = 32
     layout: Layout | None = None
+    said: Said | None = None
 
     def wanted(self, name: str) -> bool:
         """True for a module whose weights are used."""
@@ -108,7 +134,7 @@ def attention(call: Call) -> Found:
     """The weights themselves, of whatever attends to the image in the model's family."""
     if call.layout is not None:
         return _last_query(call, call.layout)
-    if call.family.kind in (GENERATE, CROSS) and _can_generate(call.model):
+    if call.family.kind in (GENERATE, CROSS) and can_generate(call.model):
         return _generated(call)
     return _tower(call) if call.family.kind in (VISION, DUAL) else _text_rows(call)
 
@@ -120,7 +146,7 @@ def rolled(call: Call) -> Found:
     layout = call.find_layout(seen[-1].name)
     square = [row.weights[0] for row in seen if row.weights.shape[-1] == row.weights.shape[-2]]
     joint = rollout([over_heads(weights, call.heads) for weights in square])[:, layout.tokens]
-    layers = cls_or_mean(joint[None], _has_prefix(layout))[None]
+    layers = cls_or_mean(joint[None], has_prefix(layout))[None]
     return call.found("", [("", [0])], layers, [seen[-1].name], layout)
 
 
@@ -139,7 +165,7 @@ def gradient(call: Call) -> Found:
     pooled = [over_heads(positive_part(*pair), call.heads)[0] for pair in pairs.values() if pair[0].shape[-2] == 1]
     row = (pooled[-1] @ total if pooled else total[:1])[0]
     layout = call.find_layout(list(pairs)[-1])
-    layers = torch.stack([cls_or_mean(positive_part(*pair)[0], _has_prefix(layout)) for pair in pairs.values()])
+    layers = torch.stack([cls_or_mean(positive_part(*pair)[0], has_prefix(layout)) for pair in pairs.values()])
     rows_of_text = normalise(row[layout.tokens])[None]
     return Found(call.text, [call.text], rows_of_text, layers[..., layout.tokens], tuple(pairs), layout)
 
@@ -149,7 +175,7 @@ def cls_or_mean(weights: Tensor, has_prefix: bool) -> Tensor:
     return weights[:, :1] if has_prefix else weights.mean(1, keepdim=True)
 
 
-def _has_prefix(layout: Layout) -> bool:
+def has_prefix(layout: Layout) -> bool:
     """True where other tokens, the first of them CLS, stand before those of the image."""
     return int(layout.tokens.min()) > 0
 
@@ -160,7 +186,7 @@ def _generated(call: Call) -> Found:
     columns = call.family.tokens(setting)
     columns = columns[0] if columns.ndim == 2 else columns
     generate: Any = call.model.generate
-    with torch.no_grad(), _through(call) as bridge, watch(call.model, call.wanted, -1, columns) as seen:
+    with torch.no_grad(), through(call) as bridge, watch(call.model, call.wanted, -1, columns) as seen:
         ids = generate(**call.inputs, max_new_tokens=call.max_new_tokens, do_sample=False)
     steps = seen.steps
     names = list(dict.fromkeys(row.name for row in steps[0]))
@@ -171,18 +197,28 @@ def _generated(call: Call) -> Found:
     new = [int(token) for token in ids[0, -len(steps) :]]
     tokenizer = getattr(call.processor, "tokenizer", call.processor)
     words = group_words(tokenizer, new) or [("", list(range(len(steps))))]
-    return call.found(tokenizer.decode(new, skip_special_tokens=True), words, layers, names, layout)
+    found = call.found(tokenizer.decode(new, skip_special_tokens=True), words, layers, names, layout)
+    return replace(found, said=said_by(call, ids[0], len(steps)))
+
+
+def said_by(call: Call, ids: Tensor, steps: int) -> Said:
+    """The token ids of a generated sequence, of which `steps` are new; some models return the new ones alone."""
+    sequence = [int(token) for token in ids]
+    before = sequence[:-steps]
+    if not before and "input_ids" in call.inputs:
+        before = call.inputs["input_ids"][0].tolist()
+    return Said(tuple(before), tuple(sequence[-steps:]))
 
 
 def _text_rows(call: Call) -> Found:
     """One row per word of the text, or per object query of a detector."""
-    with torch.no_grad(), _patch_order(call.model) as order, watch(call.model, call.wanted, keep="image") as seen:
+    with torch.no_grad(), patch_order(call.model) as order, watch(call.model, call.wanted, keep="image") as seen:
         output = call.model(**call.inputs)
     rows = list({row.name: row for row in reversed(seen.rows)}.values())[::-1]
     layers = torch.stack([row.weights[0] for row in rows])  # (L, M, Q, N)
     layout, ids = call.find_layout(rows[-1].name, **order), call.inputs.get("input_ids")
     if ids is None:
-        words = _best_queries(call.model, output, layers.shape[2])
+        words = best_queries(call.model, output, layers.shape[2])
     else:
         tokenizer = getattr(call.processor, "tokenizer", call.processor)
         words = group_words(tokenizer, [int(token) for token in ids[0]])
@@ -198,7 +234,7 @@ def _tower(call: Call) -> Found:
         return call.found("", [("", [0])], _windows(seen[-1]), [seen[-1].name], layout)
     pooled = [row for row in seen if row.weights.shape[-2] == 1]
     rows = pooled or list(seen)
-    layers = torch.stack([cls_or_mean(row.weights[0], _has_prefix(layout) or bool(pooled)) for row in rows])
+    layers = torch.stack([cls_or_mean(row.weights[0], has_prefix(layout) or bool(pooled)) for row in rows])
     return call.found("", [("", [0])], layers, [row.name for row in rows], layout)
 
 
@@ -221,21 +257,21 @@ def _last_query(call: Call, layout: Layout) -> Found:
 
 
 @contextmanager
-def _through(call: Call) -> Iterator[Callable[[], Tensor | None]]:
+def through(call: Call) -> Iterator[Callable[[], Tensor | None]]:
     """Watch the modules through which image tokens read the patches, where there are any."""
     if call.family.through is None:
         yield lambda: None
         return
-    through = replace(call.family, layers=call.family.through)
-    with watch(call.model, through.attends) as seen:
+    bridge = replace(call.family, layers=call.family.through)
+    with watch(call.model, bridge.attends) as seen:
         yield lambda: torch.stack([row.weights[0].mean(0) for row in seen]).mean(0)
 
 
-def _can_generate(model: nn.Module) -> bool:
+def can_generate(model: nn.Module) -> bool:
     return callable(getattr(model, "generate", None)) and bool(getattr(model, "can_generate", lambda: True)())
 
 
-def _best_queries(model: nn.Module, output: Any, count: int, top: int = 5) -> Words:
+def best_queries(model: nn.Module, output: Any, count: int, top: int = 5) -> Words:
     """The object queries with the highest scores by their labels, or all as one where the model has no classes."""
     logits = getattr(output, "logits", None)
     if logits is None or logits.shape[1] != count:
@@ -246,7 +282,7 @@ def _best_queries(model: nn.Module, output: Any, count: int, top: int = 5) -> Wo
 
 
 @contextmanager
-def _patch_order(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+def patch_order(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """ViLT draws the order of its patches at random: note it while it does."""
     found: dict[str, Tensor] = {}
     owner = next((module for module in model.modules() if hasattr(module, "visual_embed")), None)

@@ -17,15 +17,18 @@ from foveate.plot.heat import select_example
 from foveate.registry import lookup
 from foveate.watch.layouts import Layout
 from foveate.watch.loading import open_model
-from foveate.watch.look_methods import Call, Found, attention, gradient, rolled
+from foveate.watch.look_methods import Call, Found, RunCall, attention, gradient, rolled
 from foveate.watch.model_families import CROSS, DUAL, GENERATE, JOINT, VISION, Family, family_of, need_family
 from foveate.watch.modules import attention_modules
 from foveate.watch.prompts import make_inputs, read_pixels, reads_text
 from foveate.watch.record import layer_number
 from foveate.watch.reductions import Choice, normalise, relative, without_sinks
+from foveate.watch.relevance import input_gradient, integrated, relevance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from foveate.watch.faithful import Faithfulness
 
 NEUTRAL = "Describe the image."
 LATE = 3  # a vision model is read in the last third of its layers
@@ -44,10 +47,14 @@ class Method:
     kinds: tuple[str, ...]
 
 
+EVERY = (VISION, GENERATE, CROSS, JOINT, DUAL)
 METHODS: dict[str, Method] = {
     "gradient": Method(gradient, (DUAL,)),
-    "attention": Method(attention, (VISION, GENERATE, CROSS, JOINT, DUAL)),
+    "attention": Method(attention, EVERY),
     "rollout": Method(rolled, (VISION, DUAL)),
+    "relevance": Method(relevance, EVERY),
+    "gradient-input": Method(input_gradient, EVERY),
+    "integrated": Method(integrated, EVERY),
 }
 
 
@@ -76,6 +83,7 @@ class Look:
             weights times their gradients where those are positive.
         names: of the L attention modules.
         layout: of the N image tokens.
+        source: the call that made it, by which `faithfulness` asks again.
     """
 
     text: str
@@ -84,6 +92,13 @@ class Look:
     layers: Tensor
     names: tuple[str, ...]
     layout: Layout
+    source: Call | RunCall | None = None
+
+    def faithfulness(self, **options: Any) -> Faithfulness:
+        """Does the model use what its maps show? See `foveate.watch.faithful.faithfulness`."""
+        from foveate.watch.faithful import faithfulness
+
+        return faithfulness(self, **options)
 
     def plot(self, fit: str | None = None) -> Figure:
         """One image per word under its attention; `fit` names a mechanism that turns it into ellipses."""
@@ -137,7 +152,9 @@ def look(
             several numbers to average. None: "weighted" for the attention of a vision model, "mean" for others.
         over: how layers are combined: "mean", "max", or positions among the chosen layers.
         method: a row of METHODS: "attention" (the weights themselves), "rollout" (vision towers), "gradient" (relevance
-            for the score of a dual encoder); None chooses "gradient" for dual encoders and "attention" for all others.
+            for the score of a dual encoder), "relevance" (attention times its gradient, through all layers, for the
+            score of each word), "gradient-input" or "integrated" (gradients by the pixels); None chooses "gradient" for
+            dual encoders and "attention" for all others.
         relative_to: a neutral prompt such as `foveate.watch.NEUTRAL`, by whose map each word's is divided.
         remove_sinks: remove the locations that attract attention for the neutral prompt too.
         max_new_tokens: length of the generated text.
@@ -164,18 +181,19 @@ def look(
     chosen = _choose_layers(model, family, layers, late=of_image and not family.windowed)
     combined: Choice = heads if heads is not None else "weighted" if of_image else "mean"
 
-    def find(prompt: str, most: int) -> Found:
+    def find(prompt: str, most: int) -> tuple[Call, Found]:
         inputs = make_inputs(model, processor, pixels, prompt, family)
         call = Call(model, processor, family, inputs, prompt, pixels, chosen, combined, over, (), most, own)
-        return row.find(call)
+        return call, row.find(call)
 
-    found = find(text, max_new_tokens)
+    call, found = find(text, max_new_tokens)
     if relative_to is not None or remove_sinks:
-        found = _against(found, find(relative_to or NEUTRAL, 1), relative_to is not None, remove_sinks)
+        found = _against(found, find(relative_to or NEUTRAL, 1)[1], relative_to is not None, remove_sinks)
     words = tuple(
         Word(word, found.layout.attended(row[None])) for word, row in zip(found.words, found.rows, strict=True)
     )
-    return Look(found.text, words, pixels, found.layers, found.names, found.layout)
+    source = replace(call, said=found.said)
+    return Look(found.text, words, pixels, found.layers, found.names, found.layout, source)
 
 
 # A model of no known family, whose image tokens the caller names.
@@ -232,7 +250,9 @@ def _look_of_run(run: Any, pixels: np.ndarray, text: str) -> Look:
     H, W = seen.attention.grid
     layers = torch.stack([part.weights[0] for part in parts])[None, None]
     words = tuple(Word(word, part) for word, part in zip(texts, parts, strict=True))
-    return Look(" ".join(texts), words, pixels, layers, (call,), Layout.regular(torch.arange(H * W), H, W))
+    layout = Layout.regular(torch.arange(H * W), H, W)
+    source = RunCall(run, text, " ".join(texts))
+    return Look(" ".join(texts), words, pixels, layers, (call,), layout, source)
 
 
 def _against(found: Found, neutral: Found, divide: bool, remove: bool) -> Found:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -19,11 +20,16 @@ from torch.nn import functional as F
 from foveate.checks import check_counts, check_shape
 from foveate.errors import ShapeError
 from foveate.watch.calls import sdpa_weights, unpack_groups, with_heads
+from foveate.watch.faithful import Asked, ask
 from foveate.watch.inside import around_attention, unfused
+from foveate.watch.look_methods import Call, Found, can_generate, has_prefix, patch_order, said_by, through
+from foveate.watch.model_families import CROSS, GENERATE, JOINT
 from foveate.watch.modules import INNER, add_around, attention_modules, is_over_tokens
-from foveate.watch.reductions import Choice, over_heads, positive_part
+from foveate.watch.places import Setting
+from foveate.watch.reductions import Choice, normalise, over_heads, positive_part
 
 TEXT, IMAGE = "text", "image"
+STEPS = 16  # of integrated gradients
 # From the side of the queries to the side of the keys: how relevant each key was to each query.
 Relevances: TypeAlias = dict[tuple[str, str], Tensor]
 _OF_IMAGE = re.compile(r"vis|image|r_layers")
@@ -311,14 +317,124 @@ def _self_normalised(relevance: Tensor) -> Tensor:
     return eye + rest / total.where(total > 0, 1)
 
 
-def margin(logits: Tensor, chosen: int) -> Tensor:
-    """The logit (V,) of a choice above the best other one.
+def relevance(call: Call) -> Found:
+    """How much every image token raised the score of each word, through all layers.
 
-    >>> margin(torch.tensor([1.0, 4.0, 2.0]), 1).item()
-    2.0
+    The score of a word is the logit of each of its tokens above the best other one, read in one pass over the prompt
+    and the words; of a class or a detection its logit above the best other; of an image and a text their similarity.
+    One stack of self-attention is read by `relevant_row`, models with cross-attention by `relevances`.
     """
-    others = torch.cat([logits[:chosen], logits[chosen + 1 :]])
-    return logits[chosen] - others.max() if len(others) else logits[chosen]
+    asked = _asked(call)
+    call, crosses = asked.call, asked.call.family.kind == CROSS
+    inputs = asked.inputs()
+    wanted = (lambda name: True) if crosses else call.wanted
+    with patch_order(call.model) as order, through(call) as bridge, linked(call.model, wanted, call.heads) as links:
+        margins = asked.margins(call.model(**inputs))
+    name = next((one.name for one in reversed(links.calls) if call.wanted(one.name)), "")
+    layout = call.find_layout(name, **order)
+    columns = layout.tokens
+    read = bridge()
+    if read is not None:  # the words attend to query tokens, and those to the patches
+        setting = Setting(call.model.config, call.inputs, call.pixels.shape[:2], call.processor)
+        columns = call.family.tokens(setting)
+        columns = columns[0] if columns.ndim == 2 else columns
+        read = read[: len(columns), layout.tokens].detach().float()
+    found, heads = [], []
+    places = [[0] if has_prefix(layout) else list(range(len(layout.tokens)))] if asked.is_whole else []
+    for number, (_, rows) in enumerate(asked.words):
+        rows = rows if not places or call.family.kind == JOINT else places[0]
+        links.differentiate(margins[number], rows, again=number + 1 < len(asked.words))
+        filled = [link for link in links.filled if call.wanted(link.name) and link.keys > int(columns.max())]
+        if crosses:
+            table = relevances(links.filled, attends_image=call.family.attends)
+            row = table[TEXT, IMAGE][[place % table[TEXT, IMAGE].shape[0] for place in rows]].mean(0)
+        else:
+            row = relevant_row(filled, rows)
+        every = torch.stack([link.rows.mean(1) for link in filled if link.rows is not None])[..., columns]
+        row = row[columns]
+        found.append(row if read is None else row @ read)
+        heads.append(every if read is None else every @ read)
+    names = tuple(link.name for link in filled)
+    words = [word for word, _ in asked.words]
+    stacked = normalise(torch.stack(found).clamp(min=0))
+    return Found(_text_of(call), words, stacked, torch.stack(heads, 2), names, layout, call.said)
+
+
+def input_gradient(call: Call) -> Found:
+    """The gradient of each word's score by the pixels times the pixels, its positive part summed over each token."""
+    return _by_pixels(call, gradient_times_input)
+
+
+def integrated(call: Call) -> Found:
+    """Integrated gradients of each word's score, their positive part summed over each token."""
+    return _by_pixels(call, partial(integrated_gradients, steps=STEPS))
+
+
+def _asked(call: Call) -> Asked:
+    """What the model says, generated first where it generates."""
+    if call.layout is not None or call.family.windowed:
+        raise ShapeError(
+            f"look: expected a model of a known family without windows for method 'relevance' or a gradient, got "
+            f"{type(call.model).__name__}; use method='attention'"
+        )
+    if call.family.kind in (GENERATE, CROSS) and can_generate(call.model):
+        generate: Any = call.model.generate
+        with torch.no_grad():
+            made = generate(
+                **call.inputs, max_new_tokens=call.max_new_tokens, do_sample=False, output_logits=True,
+                return_dict_in_generate=True,
+            )  # fmt: skip
+        call = replace(call, said=said_by(call, made.sequences[0], len(made.logits)))
+    return ask(call)
+
+
+def _by_pixels(call: Call, explain: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]) -> Found:
+    asked = _asked(call)
+    call = asked.call
+    inputs = asked.inputs()
+    with torch.no_grad(), patch_order(call.model) as order:
+        asked.margins(call.model(**inputs))
+    layout = call.find_layout("", **order)
+    pixels = inputs["pixel_values"]
+    flat = pixels.ndim == 2  # one row per patch, as Qwen-VL takes them
+    if pixels.ndim != (2 if flat else 4) or (not flat and len(pixels) != 1):
+        raise ShapeError(
+            f"look: expected pixel_values of one image without tiles, got {tuple(pixels.shape)}; use another method"
+        )
+    found = []
+    for number in range(len(asked.words)):
+
+        def score(x: Tensor, number: int = number) -> Tensor:
+            values = x[0].T if flat else x
+            return asked.margins(call.model(**{**inputs, "pixel_values": values}))[number][None]
+
+        cells = explain(score, pixels.T[None] if flat else pixels).clamp(min=0)
+        found.append(_over_tokens(cells[0].float(), len(layout.tokens)))
+    rows = normalise(torch.stack(found))
+    words = [word for word, _ in asked.words]
+    return Found(_text_of(call), words, rows, rows[None, None], ("pixel_values",), layout, call.said)
+
+
+def _over_tokens(cells: Tensor, N: int) -> Tensor:
+    """(N,) the sum over the patch of each token of values (H, W) of pixels, or (n,) of the parts of patches."""
+    if cells.ndim == 1 and len(cells) % N == 0:
+        return cells.reshape(N, -1).sum(-1)
+    if cells.ndim == 2:
+        H, W = cells.shape
+        h = round((N * H / W) ** 0.5)
+        if h and N % h == 0:
+            return F.adaptive_avg_pool2d(cells[None], (h, N // h)).flatten()
+    raise ShapeError(
+        f"look: expected {N} tokens in a grid over the pixels, got {tuple(cells.shape)}; use another method"
+    )
+
+
+def _text_of(call: Call) -> str:
+    if call.said is None:
+        return call.text
+    tokenizer = getattr(call.processor, "tokenizer", call.processor)
+    text: str = tokenizer.decode(list(call.said.new), skip_special_tokens=True)
+    return text
 
 
 def gradient_times_input(

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 pytest.importorskip("transformers", reason="needs the extra hf")
 
 from foveate.errors import ShapeError
+from foveate.watch.faithful import margin
 from foveate.watch.model_families import FAMILIES
 from foveate.watch.relevance import (
     IMAGE,
@@ -19,7 +20,6 @@ from foveate.watch.relevance import (
     gradient_times_input,
     integrated_gradients,
     linked,
-    margin,
     relevances,
     relevant_row,
 )
