@@ -152,7 +152,8 @@ def embedding(output: Any) -> Tensor:
             pooled: Tensor = getattr(output, name)
             return pooled.flatten(1)
     found = output.last_hidden_state
-    return found[:, 0] if found.ndim == 3 else found.flatten(2).mean(-1)
+    row: Tensor = found[:, 0] if found.ndim == 3 else found.flatten(2).mean(-1)
+    return row
 
 
 def _similarity_to_text(output: Any) -> Tensor:

@@ -281,7 +281,7 @@ def test_errors_say_what_to_pass():
         fv.look(model, IMAGE, processor=processor, layers=[])
     with pytest.raises(TypeError, match=r"expected processor= beside a network, got None; pass its processor, or"):
         fv.look(model, IMAGE)
-        with pytest.raises(ValueError, match=r"method 'attention' or 'rollout' or 'relevance' .* of kind 'vision'"):
+    with pytest.raises(ValueError, match=r"method 'attention' or 'rollout' or 'relevance' .* of kind 'vision'"):
         fv.look(model, IMAGE, processor=processor, method="gradient")
     with pytest.raises(ValueError, match=r"got one in training mode; call model\.eval\(\)"):
         fv.look(model.train(), IMAGE, processor=processor)
