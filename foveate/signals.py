@@ -77,15 +77,19 @@ def handle_signals(*, at_once: bool = False) -> Iterator[StopRequest]:
     Args:
         at_once: raise Interrupted at the first signal.
 
-    >>> with handle_signals() as stop:
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     print(bool(stop))
-    Traceback (most recent call last):
-    foveate.signals.Interrupted
+    >>> try:
+    ...     with handle_signals() as stop:
+    ...         stop.handle(signal.SIGTERM, None)  # what a signal calls
+    ...         print(bool(stop))
+    ... except Interrupted as end:
+    ...     print(end.exit_code)
+    True
+    143
     """
     stop = StopRequest(at_once=at_once)
     if threading.current_thread() is not threading.main_thread():
         yield stop
+        stop.check()
         return
     previous = {number: signal.getsignal(number) for number in SIGNALS}
     for outer in (getattr(handler, "__self__", None) for handler in previous.values()):

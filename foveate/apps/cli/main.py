@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from foveate.apps.cli.terminal import UsageError, annotate, check_options, check_words, keyword_options
@@ -44,6 +45,7 @@ class Command:
         summary: one line of description.
         takes_fields: `--field value`, if it is not an option of the function, is passed on as `field=value`.
         resumes: the same command continues where it was stopped.
+        threads: of torch at most, by default; None: as many as there are processors. Tiny models gain nothing from more.
     """
 
     target: str
@@ -51,6 +53,7 @@ class Command:
     summary: str
     takes_fields: bool = False
     resumes: bool = False
+    threads: int | None = None
 
     def load(self) -> Callable[..., Any]:
         """Import the function."""
@@ -63,6 +66,7 @@ COMMANDS: dict[str, Command] = {
         "[--quick]",
         "compare mechanisms on embedded data and write a report, without a download",
         resumes=True,
+        threads=2,
     ),
     "train": Command(
         "train:train",
@@ -126,6 +130,7 @@ COMMANDS: dict[str, Command] = {
         "serve:studio",
         "[--port P]",
         "open a web page to ask questions, try mechanisms and view results",
+        threads=4,
     ),
     "doctor": Command("doctor:doctor", "[--json]", "report what works on this machine, and what to install"),
     "completion": Command("completion:completion", "bash|zsh|fish", "print a script that completes foveate's commands"),
@@ -194,13 +199,32 @@ def _prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors="replace" if stream is sys.stdout else "backslashreplace")
-    if "torch" not in sys.modules:
-        # By default the threads of OpenMP wait for their next task in a loop; beside other programs, several times the
-        # work goes into that. Read when torch is loaded.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def _choose_threads(most: int | None) -> None:
+    """How torch computes, unless the environment says it; read when torch is loaded, and without effect after that.
+
+    By default the threads of OpenMP wait for their next task in a loop: beside other programs, several times the work
+    goes into that. In a container, torch counts the processors of the machine and not those that it may use.
+    """
+    if "torch" in sys.modules:
+        return
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if not {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} & set(os.environ):
+        os.environ["OMP_NUM_THREADS"] = str(min(usable_processors(), most or sys.maxsize))
+
+
+def usable_processors() -> int:
+    """Processors that this process may use, by its affinity and by the quota of its container."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        count = min(count, max(1, -(-int(quota) // int(period))))
+    return count
 
 
 def _dispatch(given: list[str]) -> int:
+    _choose_threads(COMMANDS[given[0]].threads if given and given[0] in COMMANDS else None)
     import foveate.lab  # noqa: F401  raises MissingExtra, with the pip command, where the library is installed alone
 
     if not given or given[0] in ("-h", "--help", "help"):

@@ -15,8 +15,10 @@ import pytest
 from PIL import Image
 
 from foveate.apps.cli import COMMANDS, Command, main
+from foveate.apps.cli.main import usable_processors
 
 ROOT = Path(__file__).resolve().parents[3]
+entry = sys.modules["foveate.apps.cli.main"]  # whose name the package gives to a function
 
 
 def foveate(
@@ -116,17 +118,42 @@ def test_output_appears_line_by_line() -> None:
         process.communicate("go on\n", timeout=60)
 
 
-@pytest.mark.parametrize("variables", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}])
-def test_idle_threads_sleep_unless_the_user_says_otherwise(variables: dict[str, str]) -> None:
+THREADS = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "False PASSIVE {usable}"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "False ACTIVE {usable}"),
+        ({"OMP_NUM_THREADS": "3"}, "False PASSIVE 3"),
+        ({"MKL_NUM_THREADS": "3"}, "False PASSIVE None"),
+    ],
+)
+def test_threads_are_chosen_before_torch_loads_unless_the_user_says_otherwise(
+    variables: dict[str, str], expected: str
+) -> None:
     program = (
         "import os, sys; from foveate.apps.cli import main; main(['--version']); before = 'torch' in sys.modules;"
-        "print(before, os.environ['OMP_WAIT_POLICY'])"
+        "print(before, os.environ['OMP_WAIT_POLICY'], os.environ.get('OMP_NUM_THREADS'))"
     )
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | variables
+    environment = {name: value for name, value in os.environ.items() if name not in THREADS} | variables
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split()[-2:] == ["False", variables.get("OMP_WAIT_POLICY", "PASSIVE")]
+    assert done.stdout.splitlines()[-1] == expected.format(usable=usable_processors())
+
+
+@pytest.mark.parametrize(("command", "threads"), [("demo", "2"), ("studio", "4"), ("train", "64")])
+def test_a_tiny_model_takes_no_more_threads_than_help(
+    command: str, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: dict[str, str] = {}
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(entry, "usable_processors", lambda: 64)
+    monkeypatch.setattr(os, "environ", chosen)
+    entry._choose_threads(COMMANDS[command].threads)
+    assert chosen == {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": threads}
 
 
 def test_the_library_sets_no_variable() -> None:
@@ -134,7 +161,7 @@ def test_the_library_sets_no_variable() -> None:
         "import os; before = dict(os.environ); import foveate as fv, torch; fv.tvmax(torch.zeros(2, 2));"
         "fv.load('scenes-vqa'); assert dict(os.environ) == before"
     )
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment = {name: value for name, value in os.environ.items() if name not in THREADS}
     subprocess.run([sys.executable, "-c", program], env=environment, cwd=ROOT, check=True)
 
 
