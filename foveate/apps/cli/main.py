@@ -45,7 +45,7 @@ class Command:
         summary: one line of description.
         takes_fields: `--field value`, if it is not an option of the function, is passed on as `field=value`.
         resumes: the same command continues where it was stopped.
-        threads: of torch at most, by default; None: as many as there are processors. Tiny models gain nothing from more.
+        threads: of torch at most, by default; None: as many as there are processors.
     """
 
     target: str
