@@ -168,6 +168,29 @@ def test_kernel_and_torch_are_the_same_also_in_what_they_drop(dropout, kept, mon
         assert not torch.allclose(ours, stream_attention(example()))
 
 
+@needs_kernel
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("kept", ["kept", "found again"])
+@pytest.mark.parametrize("changes", [{}, {"is_causal": True}, {"dropout": 0.3}], ids=str)
+def test_supports_of_most_keys(dtype, kept, changes, monkeypatch):
+    """They are multiplied as matrices, in chunks of 240 keys."""
+    monkeypatch.setattr("foveate.ops.kernels.stream.KEPT", 10**9 if kept == "kept" else 0)
+    x = example(dtype, Q=90, N=500, **({"scale": 1e-3} | changes))
+    with torch.no_grad():
+        x.mask.mul_(1e-3)
+    weight = draw(2, 4, 90, 5, seed=9).to(dtype)
+    wide = attending([part.detach().double().requires_grad_() for part in leaves(x)], streaming._numbers(x))
+    expected, weights = attend_dense(wide)
+    assert (weights > 0).double().mean() > (0.08 if "is_causal" in changes else 0.35)
+    context = stream_attention(x)
+    tolerance = {"rtol": 0, "atol": 1e-10 if dtype == torch.float64 else 2e-6}
+    torch.testing.assert_close(context.double(), expected, **tolerance)
+    found = torch.autograd.grad(context, leaves(x), weight)
+    for a, b in zip(found, torch.autograd.grad(expected, leaves(wide), weight.double()), strict=True):
+        size = float(b.abs().max())
+        torch.testing.assert_close(a.double() / size, b / size, rtol=0, atol=1e-9 if dtype == torch.float64 else 2e-4)
+
+
 def test_blocks_of_queries_do_not_show(monkeypatch):
     monkeypatch.setattr(streaming, "forward", lambda *_: None)
     x = example(is_causal=True, dropout=0.2)
