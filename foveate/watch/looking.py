@@ -23,7 +23,7 @@ from foveate.watch.modules import attention_modules
 from foveate.watch.prompts import make_inputs, read_pixels, reads_text
 from foveate.watch.record import layer_number
 from foveate.watch.reductions import Choice, normalise, relative, without_sinks
-from foveate.watch.relevance import input_gradient, integrated, relevance
+from foveate.watch.relevance import explain_run, input_gradient, integrated, relevance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,11 +101,12 @@ class Look:
         return faithfulness(self, **options)
 
     def plot(self, fit: str | None = None) -> Figure:
-        """One image per word under its attention; `fit` names a mechanism that turns it into ellipses."""
-        from foveate.plot import strip
+        """The image, and over it the attention of each word; `fit` names a mechanism that turns it into ellipses."""
+        from foveate.plot import overlay
 
         attended = [word.attention if fit is None else word.attention.fit(fit) for word in self.words]
-        return strip(self.image, [word.text or "image" for word in self.words], attended)
+        titles = [word.text or "where it looks" for word in self.words]
+        return overlay(self.image, titles, attended, heading=self.text if len(titles) > 1 else None)
 
     def plot_heads(self, word: int = 0) -> Figure:
         """A sheet of the attention of one word: layers from top to bottom, heads from left to right."""
@@ -168,7 +169,7 @@ def look(
     if isinstance(model, str | Path):
         model, processor = open_model(model)
     if not isinstance(model, nn.Module):
-        return _look_of_run(model, pixels, text)
+        return _look_of_run(model, pixels, text, method)
     own = _own_layout(grid, tokens)
     family = need_family("look", model) if own is None else family_of(model) or UNKNOWN
     _check_model(model, processor, family, text, relative_to is not None or remove_sinks)
@@ -230,7 +231,7 @@ def _choose_layers(model: nn.Module, family: Family, layers: Sequence[int] | Non
     return frozenset(known[layer] for layer in layers)
 
 
-def _look_of_run(run: Any, pixels: np.ndarray, text: str) -> Look:
+def _look_of_run(run: Any, pixels: np.ndarray, text: str, method: str | None) -> Look:
     """The words and maps of a run of foveate: of its answer, its caption, or the words of a sentence."""
     calls = ("answer", "look", "caption") if text else ("caption", "answer", "look")
     call = next((name for name in calls if hasattr(run, name)), None)
@@ -249,9 +250,13 @@ def _look_of_run(run: Any, pixels: np.ndarray, text: str) -> Look:
     parts = [select_example("look", seen.attention, (0, t) if several else 0) for t in range(len(texts))]
     H, W = seen.attention.grid
     layers = torch.stack([part.weights[0] for part in parts])[None, None]
-    words = tuple(Word(word, part) for word, part in zip(texts, parts, strict=True))
     layout = Layout.regular(torch.arange(H * W), H, W)
     source = RunCall(run, text, " ".join(texts))
+    if method not in (None, "attention"):
+        maps = explain_run(source, method, pixels, H * W)
+        size = (H, W) if maps.ndim == 2 else maps.shape[-2:]
+        parts = [Layout.regular(torch.arange(row.numel()), *size).attended(row.flatten()[None]) for row in maps]
+    words = tuple(Word(word, part) for word, part in zip(texts, parts, strict=True))
     return Look(" ".join(texts), words, pixels, layers, (call,), layout, source)
 
 

@@ -13,24 +13,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foveate.checks import check_counts, check_shape
 from foveate.errors import ShapeError
+from foveate.registry import lookup
 from foveate.watch.calls import sdpa_weights, unpack_groups, with_heads
 from foveate.watch.faithful import Asked, ask
 from foveate.watch.inside import around_attention, unfused
-from foveate.watch.look_methods import Call, Found, can_generate, has_prefix, patch_order, said_by, through
+from foveate.watch.look_methods import Call, Found, RunCall, can_generate, has_prefix, patch_order, said_by, through
 from foveate.watch.model_families import CROSS, GENERATE, JOINT
 from foveate.watch.modules import INNER, add_around, attention_modules, is_over_tokens
 from foveate.watch.places import Setting
 from foveate.watch.reductions import Choice, normalise, over_heads, positive_part
+from foveate.watch.watching import watch
 
 TEXT, IMAGE = "text", "image"
 STEPS = 16  # of integrated gradients
 # From the side of the queries to the side of the keys: how relevant each key was to each query.
+Explain: TypeAlias = Callable[..., Tensor]
 Relevances: TypeAlias = dict[tuple[str, str], Tensor]
 _OF_IMAGE = re.compile(r"vis|image|r_layers")
 
@@ -370,6 +374,70 @@ def integrated(call: Call) -> Found:
     return _by_pixels(call, partial(integrated_gradients, steps=STEPS))
 
 
+def explain_run(source: RunCall, method: str, shown: np.ndarray, N: int) -> Tensor:
+    """The maps (T, N) or (T, H, W) of a run's T words by another method than its own attention.
+
+    Args:
+        source: the run and what it said.
+        method: "relevance", "gradient-input" or "integrated"; of features where the run reads them from a store.
+        shown: (H, W, 3) uint8.
+        N: locations that the run attends to.
+    """
+    lookup("method of a run", method, RUN_METHODS)
+    images = source.run.read_images([shown])
+    pixels = images.float() if isinstance(images, Tensor) else images.values
+
+    def scores(x: Tensor) -> Tensor:
+        read = x if isinstance(images, Tensor) else replace(images, values=x)
+        found: Tensor = source.run.scores_of(read, source.text, source.said)
+        return found
+
+    with torch.enable_grad():
+        return RUN_METHODS[method](source, scores, pixels, N)
+
+
+def _run_relevance(source: RunCall, scores: Callable[[Tensor], Tensor], x: Tensor, N: int) -> Tensor:
+    """Equations 5 and 6 over the image's own layers, from the last attention of words or answer to the image."""
+    with watch(source.run.model, grad=True) as seen:
+        found = scores(x)[0]
+    # Weights without a head axis are recorded as a view, which no gradient reaches; what they view is reached.
+    reached = [one.weights if one.weights._base is None else one.weights._base for one in seen]
+    if not any(one.requires_grad and one.shape[-1] == N for one in reached):
+        raise ShapeError(
+            "look: expected a run with attention whose weights a gradient reaches, got none; use "
+            "method='gradient-input'"
+        )
+    rows = []
+    for t, score in enumerate(found):
+        again = t + 1 < len(found)
+        gradients = torch.autograd.grad(score, reached, allow_unused=True, retain_graph=again)
+        used = [
+            (one.weights[0], g.reshape(one.weights.shape)[0])
+            for one, g in zip(seen, gradients, strict=True)
+            if g is not None
+        ]
+        means = [positive_part(w, g).detach().mean(0) for w, g in used if w.shape[-1] == N]
+        last = next(mean for mean in reversed(means) if len(mean) != N)  # of the answer or the words
+        row = last[t] if len(last) == len(found) else last.mean(0)
+        for mean in reversed(means):
+            row = row + row @ mean if mean.shape == (len(row), len(row)) else row
+        rows.append(row)
+    return torch.stack(rows)
+
+
+def _run_pixels(explain: Explain, source: RunCall, scores: Callable[[Tensor], Tensor], x: Tensor, N: int) -> Tensor:
+    """Gradients by the pixels, whose baseline is the mean colour, or by the features, whose baseline is zero."""
+    maps = []
+    with torch.no_grad():
+        T = scores(x).shape[1]
+    for t in range(T):
+        if x.ndim == 4:
+            maps.append(explain(lambda y, t=t: scores(y)[:, t], x, baseline=x.mean((2, 3), keepdim=True))[0])
+        else:
+            maps.append(explain(lambda y, t=t: scores(y.mT)[:, t], x.mT, baseline=None)[0])
+    return torch.stack(maps).clamp(min=0)
+
+
 def _asked(call: Call) -> Asked:
     """What the model says, generated first where it generates."""
     if call.layout is not None or call.family.windowed:
@@ -477,6 +545,13 @@ def integrated_gradients(
     places = [(step + 0.5) / steps for step in range(steps)]
     total = torch.stack([_gradient(score, torch.lerp(start, images, place)) for place in places]).mean(0)
     return (total * (images - start)).sum(1)
+
+
+RUN_METHODS: dict[str, Callable[[RunCall, Callable[[Tensor], Tensor], Tensor, int], Tensor]] = {
+    "relevance": _run_relevance,
+    "gradient-input": partial(_run_pixels, gradient_times_input),
+    "integrated": partial(_run_pixels, partial(integrated_gradients, steps=STEPS)),
+}
 
 
 def _gradient(score: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
