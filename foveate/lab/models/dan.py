@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, cast
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from foveate.attention import MECHANISMS, Attended, Grid
 from foveate.checks import check_number
-from foveate.lab.encoders import TextEncoder
+from foveate.lab.encoders import Standardise, TextEncoder
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
 from foveate.lab.models.families import AnsweringSettings, MatchingModelSettings, ModelSettings
@@ -47,14 +47,22 @@ class DANSettings(ModelSettings):
 
 @dataclass(frozen=True)
 class ReasoningDANSettings(DANSettings, AnsweringSettings):
-    """r-DAN: attention over image and question in several steps with a shared memory."""
+    """r-DAN: attention over image and question in several steps with a shared memory.
+
+    Attributes:
+        projected: project the features to D numbers before the steps, see `ReasoningDAN`.
+    """
+
+    projected: bool = False
 
     def build(
         self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module, *, answers: int
     ) -> ReasoningDAN:
         text, attend_words = self.text(vocabulary, word_dim), MECHANISMS[self.word_mechanism].build()
         steps, dropout = self.reasoning_steps, self.dropout
-        return ReasoningDAN(text, image, attend, attend_words, answers=answers, steps=steps, dropout=dropout)
+        return ReasoningDAN(
+            text, image, attend, attend_words, answers=answers, steps=steps, dropout=dropout, projected=self.projected
+        )
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,8 @@ class ReasoningDAN(AnsweringModel):
         answers: number of answers, A.
         steps: K.
         dropout: probability for the word states, the hidden states of both attentions and the last memory.
+        projected: replace the features by `LayerNorm(relu(W x))` with D numbers, x their standardised roots ±√|x|: read
+            once per image instead of once per question, with dropout before and after. Not in the paper.
 
     Means and attention ignore padding. The paper reports the dropout probability but not where it is applied; that is
     our choice.
@@ -116,14 +126,17 @@ class ReasoningDAN(AnsweringModel):
         answers: int,
         steps: int = 2,
         dropout: float = 0.5,
+        projected: bool = False,
     ) -> None:
         super().__init__()
         check_number("ReasoningDAN", "steps", steps, least=1, advice="2 in the paper")
         D = text.dim
         self.text, self.image = text, image
         self.dropout = nn.Dropout(dropout)
-        self.first_look = nn.Linear(image.dim, D)
-        self.looks, self.embeds, self.reads = _layers(image.dim, D, attend, attend_words, steps, dropout)
+        self.project = Projection(image.dim, D, dropout) if projected else None
+        size = D if projected else image.dim
+        self.first_look = nn.Linear(size, D)
+        self.looks, self.embeds, self.reads = _layers(size, D, attend, attend_words, steps, dropout)
         self.answers = nn.Linear(D, answers)
 
     def forward(
@@ -131,6 +144,8 @@ class ReasoningDAN(AnsweringModel):
     ) -> Answered:
         """Answer questions; see `AnsweringModel.forward`."""
         features = self.image(images)
+        if self.project is not None:
+            features = replace(features, values=self.project(features.values, features.mask))
         seen = features if index is None else features[index]
         words = self.dropout(self.text(tokens, mask).states)
         memory = self.first_look(masked_mean(seen.values, seen.mask)).tanh() * masked_mean(words, mask)
@@ -160,6 +175,22 @@ class ReasoningDAN(AnsweringModel):
         """(B, A) scores of the answers, from the last memory (B, D)."""
         scores: Tensor = self.answers(self.dropout(memory))
         return scores
+
+
+class Projection(nn.Module):
+    """`LayerNorm(relu(W x))` of the standardised roots of features, for the steps of r-DAN."""
+
+    def __init__(self, dim: int, size: int, dropout: float) -> None:
+        super().__init__()
+        self.standardise, self.project, self.norm = Standardise(dim), nn.Linear(dim, size), nn.LayerNorm(size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Project values (B, N, dim) to (B, N, size)."""
+        roots = self.standardise(values.abs().sqrt().copysign(values), mask)
+        kept = self.dropout(torch.ones_like(roots[:, :1]))  # the same features everywhere in an image: few to draw
+        projected: Tensor = self.dropout(self.norm(self.project(roots * kept).relu()))
+        return projected
 
 
 class MatchingDAN(MatchingModel):
@@ -267,9 +298,10 @@ class GuidedAttention(nn.Module):
         With an index (B,), the values are (P, N, dim), and the memory b is scored with values[index[b]].
         """
         locations = self.locations(values).tanh()
-        hidden = (locations if index is None else locations[index]) * self.memory(memory).tanh()[:, None]
-        scores: Tensor = self.scores(self.dropout(hidden))
-        return scores.squeeze(-1)
+        # w_hᵀ (a ⊙ b) = aᵀ (w_h ⊙ b): the products of all locations and memories are never in memory.
+        query = self.scores.weight * self.dropout(self.memory(memory).tanh())
+        scores: Tensor = (locations if index is None else locations[index]) @ query[..., None]
+        return scores.squeeze(-1) + self.scores.bias
 
 
 def _layers(

@@ -92,18 +92,18 @@ def vqa_rdan_coco() -> Recipe:
     return base.variant("vqa-rdan-coco", "small r-DAN on stored 7x7 features, about four minutes", slower, model=model)
 
 
-def vqa_mcan_flickr8k() -> Recipe:
-    """A small MCAN on questions made from the captions of Flickr8k, its attention guided by what each is about.
+def vqa_rdan_flickr8k() -> Recipe:
+    """An r-DAN on questions made from the captions of Flickr8k, its attention guided by what each is about.
 
     foveate extract efficientnet-lite0+efficientnet-lite2 DATA/images DATA/efficientnet-lite02-320-views.h5 \
         --size 320 --views 2
-    foveate train vqa-mcan-flickr8k --data DATA
+    foveate train vqa-rdan-flickr8k --data DATA
     """
     return _grouped(
-        "vqa-mcan-flickr8k",
+        "vqa-rdan-flickr8k",
         VQASettings(
             dataset="flickr8k-questions",
-            model=MCANSettings(hidden=128, heads=4, layers=1, dropout=0.1),
+            model=ReasoningDANSettings(hidden=256, reasoning_steps=2, dropout=0.3, projected=True),
             images=Stored("efficientnet-lite02-320-views.h5", views=2),
             loss="cross-entropy",
             guidance=0.5,
@@ -113,14 +113,14 @@ def vqa_mcan_flickr8k() -> Recipe:
             map_size=(10, 10),
         ),
         Training(
-            AdamW(2e-3, betas=(0.9, 0.98), weight_decay=0.05),
+            AdamW(1e-3, betas=(0.9, 0.98), weight_decay=0.05),
             Cosine(warmup=0.3),
             epochs=2,
             batch_size=16,
             average=0.995,
             evaluate_every=2,
         ),
-        about="small MCAN on questions about photographs with known regions",
+        about="r-DAN on questions about photographs with known regions",
     )
 
 
@@ -134,5 +134,5 @@ VQA_RECIPES: dict[str, Callable[[], Recipe]] = {
     "vqa-rdan-scenes": vqa_rdan_scenes,
     "vqa-mcan-coco": vqa_mcan_coco,
     "vqa-rdan-coco": vqa_rdan_coco,
-    "vqa-mcan-flickr8k": vqa_mcan_flickr8k,
+    "vqa-rdan-flickr8k": vqa_rdan_flickr8k,
 }

@@ -165,3 +165,17 @@ def test_matching_drops_in_training_only() -> None:
     assert not torch.equal(model(*given), model(*given))
     model.eval()
     assert torch.equal(model(*given), model(*given))
+
+
+def test_projected_features_are_read_instead_of_the_features() -> None:
+    torch.manual_seed(0)
+    text, parts = TextEncoder(20, word_dim=6, hidden=8, directions="sum"), (mechanism("softmax"), mechanism("softmax"))
+    model = ReasoningDAN(text, StoredFeatures(10), *parts, answers=5, dropout=0.0, projected=True)
+    features, tokens, mask = inputs()
+    model(features, tokens, mask)  # collects the statistics of the features
+    model.eval()
+    seen = features.values[features.mask]
+    roots = seen.abs().sqrt() * seen.sign()
+    standard = (roots - roots.mean(0)) / (roots.std(0, correction=0) + 1e-5)
+    expected = torch.nn.functional.layer_norm(model.project.project(standard).relu(), (8,))
+    torch.testing.assert_close(model(features, tokens, mask).reading.values[features.mask], expected)
