@@ -1,9 +1,9 @@
 """Plots of attention. Every function returns a matplotlib figure; matplotlib is imported on the first call."""
 
 from foveate.plot.animation import animate
-from foveate.plot.figures import compare, show, strip
+from foveate.plot.figures import compare, overlay, show, strip
 from foveate.plot.lines import profiles
 from foveate.plot.sheets import gallery, heads
 from foveate.plot.words import words
 
-__all__ = ["animate", "compare", "gallery", "heads", "profiles", "show", "strip", "words"]
+__all__ = ["animate", "compare", "gallery", "heads", "overlay", "profiles", "show", "strip", "words"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PANEL = 2.3  # inches
 INK, PAPER = "#10131a", "white"
-SMALL, USUAL = 7, 9  # points
+SMALL, USUAL, LARGE = 7, 9, 13  # points
 UNIT = "attention relative to uniform"  # 1 is the value of attention without any preference
 TICKS = (2, 5, 10, 20, 50, 100, 200, 500)  # of the colour bar of web pages, relative to uniform
 STEPS = 24  # colours of that bar
@@ -58,14 +58,14 @@ def read_image(where: str, image: Any) -> np.ndarray | None:
     return pixels
 
 
-def make_panels(count: int, columns: int, image: np.ndarray | None) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` axes, at most `columns` per row, with the aspect ratio of the image."""
+def make_panels(count: int, columns: int, image: np.ndarray | None, width: float = PANEL) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` axes of some inches, at most `columns` per row, with the aspect ratio of the image."""
     from matplotlib.figure import Figure
 
     columns = min(count, columns)
     rows = math.ceil(count / columns)
     ratio = 1.0 if image is None else min(3.0, max(1 / 3, image.shape[0] / image.shape[1]))
-    size = (PANEL * columns + 0.7, (PANEL * ratio + 0.42) * rows + 0.25)
+    size = (width * columns + 0.7, (width * ratio + 0.42) * rows + 0.25)
     figure = Figure(figsize=size, layout="constrained", facecolor=PAPER)
     panels = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for unused in panels[count:]:
@@ -84,6 +84,28 @@ def draw_image(axes: Axes, image: np.ndarray | None, pale: bool) -> None:
     axes.set(xlim=(0, 1), ylim=(1, 0), aspect=ratio, xticks=[], yticks=[])
     for side in axes.spines.values():
         side.set(color="#8a8f98", linewidth=0.6)
+
+
+def draw_photograph(axes: Axes, image: np.ndarray | None, seen: np.ndarray | None = None) -> None:
+    """Draw the image over the unit square with faint colours, for an overlay; what is not `seen` (h, w) is faded."""
+    draw_image(axes, image, pale=False)
+    if image is None:
+        return
+    grey = (image @ [0.299, 0.587, 0.114])[..., None]
+    shown = grey + 0.25 * (image - grey)
+    if seen is not None:
+        shown = np.where(seen[..., None], shown, 0.75 + 0.25 * grey)
+    axes.images[0].set_data(np.clip(shown, 0, 1))
+
+
+@lru_cache(maxsize=1)
+def glow_colours() -> ListedColormap:
+    """From transparent over yellow and orange to red, at most two thirds opaque: a photograph shows through."""
+    from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+
+    stops = {0.0: "#ffe14d00", 0.25: "#ffd21f4d", 0.6: "#ff7a1a94", 1.0: "#d6003cad"}
+    colours = LinearSegmentedColormap.from_list("glow", list(stops.items()))(np.linspace(0, 1, 256))
+    return ListedColormap(colours, name="foveate glow")
 
 
 @lru_cache(maxsize=1)
@@ -119,6 +141,28 @@ def add_scale(figure: Figure, panels: list[Axes], scale: PowerNorm) -> None:
     bar.outline.set_linewidth(0.5)
 
 
+def add_glow_scale(figure: Figure, panels: list[Axes], scale: PowerNorm, peak: float, framed: bool) -> None:
+    """Add the bar of an overlay below its panels, in words: even attention is 1. If `framed`, explain the frame."""
+    from matplotlib.cm import ScalarMappable
+
+    top = float(scale.vmax or 1)
+    figure.set_figheight(figure.get_figheight() + (1.0 if framed else 0.75))
+    bar = figure.colorbar(
+        ScalarMappable(scale, glow_colours()), ax=panels, location="bottom", aspect=40, pad=0.03, fraction=0.05,
+        shrink=0.85,
+    )  # fmt: skip
+    inner = [1.0] if 2.5 <= top <= 9 else []  # else its label would touch another
+    bar.set_ticks(
+        [0.0, *inner, top], labels=["none", *("even" for _ in inner), f"{'≥ ' if peak > 1.05 * top else ''}{top:.1f}×"]
+    )
+    bar.ax.tick_params(labelsize=LARGE - 2)
+    explained = "attention, compared with an even spread (1×)" + (
+        "\ndashed frame: what the model sees" if framed else ""
+    )
+    bar.set_label(explained, fontsize=LARGE - 2, color=INK)
+    bar.outline.set_linewidth(0.5)
+
+
 def outlined(width: float = 1.2) -> list[Any]:
     """Path effects that draw a light outline around a dark line, so that it is visible on any image."""
     from matplotlib.patheffects import Normal, Stroke
@@ -126,10 +170,10 @@ def outlined(width: float = 1.2) -> list[Any]:
     return [Stroke(linewidth=width + 1.6, foreground=PAPER, alpha=0.85), Normal()]
 
 
-def set_title(axes: Axes, title: str | None, below: str = "") -> None:
+def set_title(axes: Axes, title: str | None, below: str = "", size: int = USUAL, width: int = WIDTH) -> None:
     """Set the title above a panel and, in a smaller font, the text below it."""
     if title:
-        axes.set_title(fill(title, WIDTH), fontsize=USUAL, color=INK, pad=4, parse_math=False)
+        axes.set_title(fill(title, width), fontsize=size, color=INK, pad=4, parse_math=False)
     if below:
         axes.set_xlabel(below, fontsize=SMALL, color=INK, labelpad=3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,24 +14,40 @@ from torch import Tensor
 from foveate.attention import Attended
 from foveate.checks import check_number
 from foveate.errors import ShapeError, UnknownName
-from foveate.plot.canvas import SMALL, add_scale, draw_image, heat_scale, make_panels, read_image, set_title
+from foveate.plot.canvas import (
+    INK,
+    LARGE,
+    SMALL,
+    add_glow_scale,
+    add_scale,
+    draw_image,
+    draw_photograph,
+    glow_colours,
+    heat_scale,
+    make_panels,
+    read_image,
+    set_title,
+)
 from foveate.plot.heat import (
     AttentionLike,
     ExampleIndex,
     has_bounded_support,
     has_several_components,
     heat,
+    seen_cells,
     select_example,
+    stretch,
     summarise,
     truth_map,
 )
-from foveate.plot.layers import draw_boxes, draw_density, draw_heat, draw_region
+from foveate.plot.layers import draw_boxes, draw_density, draw_frame, draw_heat, draw_region, smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
+OVERLAY, TITLE = 6.4, 54  # inches of the width of an overlay, characters per line of its heading
 SHINING = 0.7  # opacity of colours through which the image is seen
 STYLES = ("smooth", "cells", "contours")
 
@@ -171,6 +188,83 @@ def strip(
     return figure
 
 
+def overlay(
+    images: Any,
+    titles: Sequence[str],
+    attended: Sequence[AttentionLike],
+    *,
+    heading: str | None = None,
+    columns: int | None = None,
+    original: bool = True,
+    top: float | None = None,
+) -> Figure:
+    """Draw attention as a transparent colour over photographs, which show through it.
+
+    The colour is linear in the attention: none where there is none, red at the upper end of the scale. What lies
+    outside a dashed frame is faded: the model did not see it. Titles keep their size where the figure is shown small.
+
+    Args:
+        images: one image for all panels, as in `show`, or a sequence with one per panel.
+        titles: above each panel.
+        attended: one per panel; densities with contours around their mass.
+        heading: above the figure.
+        columns: panels per row; by default 2 for one attention beside its image, else 3.
+        original: draw the image alone first, where all panels share one.
+        top: upper end of the colours, relative to uniform attention; if absent, what 99.5 % of the image stay below.
+
+    Returns:
+        The figure; `figure.savefig(path)` writes it.
+
+    >>> seen = Attended(torch.zeros(1, 8), torch.tensor([[0.1, 0.2, 0.3, 0.4]]), grid=(2, 2))
+    >>> [axes.get_title() for axes in overlay(np.zeros((8, 8)), ["a"], [seen]).axes[:2]]
+    ['image', 'a']
+    """
+    shared = not isinstance(images, list | tuple)
+    several = [images] * len(titles) if shared else list(images)
+    if not titles or not len(titles) == len(attended) == len(several):
+        raise ShapeError(
+            f"overlay: expected a title and an attention for each panel, got {len(several)} images, "
+            f"{len(titles)} titles and {len(attended)} attentions; pass as many of each"
+        )
+    pixels = [read_image("overlay", image) for image in several[:1] if shared] * len(titles)
+    pixels = pixels or [read_image("overlay", image) for image in several]
+    drawings = [prepare_drawing("overlay", select_example("overlay", one), None, None) for one in attended]
+    first = int(original and shared and pixels[0] is not None)
+    count = len(titles) + first
+    columns = columns or (2 if count == 2 else 3)
+    check_number("overlay", "columns", columns, least=1, advice="3 can be read on a phone")
+    figure, panels = make_panels(count, columns, pixels[0], width=OVERLAY / min(count, columns, 3))
+    high = top or max(float(torch.quantile(drawing.values.flatten(), 0.995)) for drawing in drawings)
+    scale = heat_scale(max(high, 1.5), power=1)
+    if first:
+        draw_image(panels[0], pixels[0], pale=False)
+        set_title(panels[0], "image", size=LARGE)
+    for axes, image, title, drawing in zip(panels[first:], pixels, titles, drawings, strict=True):
+        _draw_overlay(axes, image, drawing, scale)
+        set_title(axes, title, size=LARGE, width=round(TITLE / min(count, columns)))
+    if heading:
+        figure.suptitle(fill(heading, TITLE), fontsize=LARGE, color=INK, parse_math=False)
+    framed = any(seen_cells(drawing.one) is not None for drawing in drawings)
+    add_glow_scale(figure, panels, scale, max(drawing.peak for drawing in drawings), framed)
+    return figure
+
+
+def _draw_overlay(axes: Axes, pixels: np.ndarray | None, drawing: Drawing, scale: PowerNorm) -> None:
+    """A photograph with faint colours, the attention above it, and the frame of what was seen."""
+    seen = seen_cells(drawing.one)
+    shape = (0, 0) if pixels is None else pixels.shape[:2]
+    draw_photograph(axes, pixels, None if seen is None else stretch(seen, *shape).numpy())
+    values = drawing.values if drawing.one.density is not None else smooth(drawing.values)
+    axes.imshow(
+        values.numpy(), extent=(0, 1, 1, 0), cmap=glow_colours(), norm=scale, interpolation="nearest", zorder=1,
+        aspect=axes.get_aspect(),
+    )  # fmt: skip
+    if drawing.one.density is not None and drawing.peak > 0:
+        draw_density(axes, drawing.one.density, drawing.values)
+    if seen is not None:
+        draw_frame(axes, seen.numpy())
+
+
 @dataclass(frozen=True, eq=False)
 class Drawing:
     """One attention ready to draw: `values` relative to uniform attention, (H, W) or one per box."""
@@ -234,6 +328,9 @@ def draw_panel(axes: Axes, pixels: np.ndarray | None, drawing: Drawing, scale: P
     draw_heat(axes, drawing.values, scale, cells=drawing.style == "cells", edge=edge, opacity=opacity)
     if density is not None and drawing.style == "contours" and drawing.peak > 0:
         draw_density(axes, density, drawing.values)
+    seen = seen_cells(drawing.one)
+    if seen is not None:
+        draw_frame(axes, seen.numpy())
 
 
 def _draw_truth(axes: Axes, pixels: np.ndarray | None, region: Tensor, scale: PowerNorm) -> None:

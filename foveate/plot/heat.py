@@ -55,16 +55,44 @@ def select_example(where: str, attended: AttentionLike, index: ExampleIndex = 0)
 def heat(one: Attended, cells: bool) -> Tensor:
     """The map (H, W) of a single example relative to uniform attention; a density on a fine grid unless `cells`.
 
+    Where a mask leaves out a part of the image, uniform attention is even over the rest.
+
     >>> heat(Attended(torch.zeros(1, 8), torch.tensor([[0.5, 0.5, 0.0, 0.0]]), grid=(2, 2)), cells=True).tolist()
     [[2.0, 2.0], [0.0, 0.0]]
     """
+    seen = seen_cells(one)
     if one.density is None or cells:
-        shown = one.map()[0]
-        return shown * shown.numel()
-    values = one.density.pdf(cell_centres(FINE, FINE)).reshape(FINE, FINE)
-    mean = values.mean()
+        values = one.map()[0]
+    else:
+        values = one.density.pdf(cell_centres(FINE, FINE)).reshape(FINE, FINE)
+    inside = torch.ones_like(values) if seen is None else stretch(seen, *values.shape).to(values)
+    values = values * inside
+    mean = values.sum() / inside.sum().clamp(min=1)
     attends = (mean > 0) & (one.weights.sum() > 0)
     return torch.where(attends, values / torch.where(attends, mean, 1), 0)
+
+
+def seen_cells(one: Attended) -> Tensor | None:
+    """(H, W) booleans: the cells that count, such as those inside the crop that a model sees; None if all do.
+
+    >>> seen_cells(Attended(torch.zeros(1, 8), torch.ones(1, 2), grid=(1, 2), mask=torch.tensor([[True, False]])))
+    tensor([[ True, False]])
+    """
+    if one.mask is None or not isinstance(one.grid, tuple) or len(one.grid) != 2:
+        return None
+    H, W = one.grid
+    cells = one.mask[0, : H * W].reshape(H, W)
+    return None if bool(cells.all()) else cells
+
+
+def stretch(cells: Tensor, H: int, W: int) -> Tensor:
+    """Booleans on another grid, each taking the cell that its centre lies in.
+
+    >>> stretch(torch.tensor([[True, False]]), 1, 4)
+    tensor([[ True,  True, False, False]])
+    """
+    rows, columns = (((torch.arange(n) + 0.5) * size / n).long() for n, size in zip((H, W), cells.shape, strict=True))
+    return cells[rows[:, None], columns]
 
 
 def truth_map(truth: Tensor, H: int, W: int) -> Tensor:
@@ -118,8 +146,13 @@ def fraction_of_image(one: Attended) -> float:
     """The fraction of the image, or of the line, with non-zero attention."""
     if not bool(one.weights.sum() > 0):
         return 0.0
+    seen = seen_cells(one)
     if one.density is not None:
-        return float(one.density.support_area()) if has_bounded_support(one.density) else 1.0
+        if has_bounded_support(one.density):
+            return float(one.density.support_area())
+        return 1.0 if seen is None else float(seen.float().mean())
+    if seen is not None:
+        return float((one.weights > 0).float().mean())
     counted = one.weights if one.mask is None else one.weights[one.mask[:, : one.weights.shape[-1]]]
     return float((counted > 0).float().mean())
 

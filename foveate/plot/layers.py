@@ -84,6 +84,22 @@ def draw_edges(axes: Axes, inside: np.ndarray) -> None:
     axes.add_collection(drawn)
 
 
+def draw_frame(axes: Axes, seen: np.ndarray) -> None:
+    """Draw a dashed frame around what a model sees of the image (H, W); ellipses end there."""
+    from matplotlib.patches import Rectangle
+
+    (y0, y1), (x0, x1) = (
+        (where.min() / n, (where.max() + 1) / n) for where, n in zip(seen.nonzero(), seen.shape, strict=True)
+    )
+    frame = Rectangle(
+        (x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor=INK, linewidth=1.3, linestyle=(0, (4, 2)), zorder=3
+    )
+    frame.set_path_effects(outlined(1.3))
+    for drawn in axes.patches:
+        drawn.set_clip_path(Rectangle((x0, y0), x1 - x0, y1 - y0, transform=axes.transData))
+    axes.add_patch(frame)
+
+
 def draw_region(axes: Axes, region: np.ndarray) -> None:
     """Draw a dashed line around a region (h, w)."""
     h, w = region.shape

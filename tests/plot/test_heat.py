@@ -96,11 +96,11 @@ def test_numbers_state_area_components_and_divergence() -> None:
     assert summarise(one, truth) == f"area {100 * area:.0f} %, K 2, JS {js:.2f}"
 
 
-def test_area_of_a_map_leaves_masked_cells_out() -> None:
+def test_area_is_a_fraction_of_the_image() -> None:
     mask = torch.tensor([[True, True, True, False]])
     weights = torch.tensor([[0.5, 0.0, 0.5, 0.0]])
     assert (
-        summarise(select_example("test", Attended(torch.zeros(1, 1), weights, grid=(2, 2), mask=mask))) == "area 67 %"
+        summarise(select_example("test", Attended(torch.zeros(1, 1), weights, grid=(2, 2), mask=mask))) == "area 50 %"
     )
 
 
