@@ -24,6 +24,7 @@ from foveate.errors import DataError
 
 if TYPE_CHECKING:
     from PIL import Image
+    from torch import Tensor
 
 CHECKSUM = "checksum"
 MAX_PIXELS = 50_000_000  # an image with more raises DataError before it is decoded
@@ -71,6 +72,16 @@ def atomic_write(path: Path, *, scratch: Path | None = None, shared: bool = Fals
     finally:
         with suppress(OSError):  # must not hide the first error
             temporary.unlink(missing_ok=True)
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write named tensors to a safetensors file; a full disk raises OSError, as for any other file."""
+    from safetensors import SafetensorError, torch
+
+    try:
+        torch.save_file(dict(tensors), path, None if metadata is None else dict(metadata))
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 def sync(path: Path) -> None:

@@ -22,10 +22,11 @@ from foveate.attention.arguments import (
 )
 from foveate.attention.attended import Attended
 from foveate.attention.discrete import DiscreteAttention
-from foveate.attention.mechanism import mechanism
+from foveate.attention.mechanism import MECHANISMS
 from foveate.attention.streaming import stream
 from foveate.checks import at_least_float32, check_heads, check_mask, check_shape
 from foveate.errors import ShapeError
+from foveate.registry import lookup
 
 WHERE = "MultiheadAttention"
 Pair = tuple[Tensor, Tensor | None]
@@ -80,7 +81,7 @@ class MultiheadAttention(nn.Module):
         self.heads, self.batch_first = heads, batch_first
         if options.get("learnable"):
             options["heads"] = heads
-        self.transform = mechanism(transform, **options)
+        self.transform = lookup("mechanism", transform, MECHANISMS).build(**options)
         if dropout and not isinstance(self.transform, DiscreteAttention):
             raise ValueError(
                 f"{WHERE}: expected dropout=0 beside transform={transform!r}, got {dropout}; a density has no weights "

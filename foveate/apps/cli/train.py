@@ -13,9 +13,8 @@ from foveate.apps.cli.terminal import Count, Directory, print_table
 from foveate.lab.data.samples import DataDirectory
 from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
-from foveate.lab.train.field_types import describe
 from foveate.lab.train.override import override, recipe_fields
-from foveate.lab.train.recipe import encode, train_recipe
+from foveate.lab.train.recipe import describe, encode, train_recipe
 from foveate.lab.train.start import adopt_start
 from foveate.lab.train.tuning import TrialResult
 from foveate.lab.train.tuning import tune as search

@@ -23,8 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from foveate.errors import DataError
-from foveate.io import atomic_write
-from foveate.lab.tensor_files import save_file
+from foveate.io import atomic_write, write_tensors
 
 FORMAT = "foveate-captions-1"
 Array = np.ndarray[Any, Any]
@@ -85,7 +84,7 @@ class TableBuilder:
         self._check_unique(arrays)
         metadata = {"format": FORMAT, "notes": json.dumps(notes), "digest": _digest(arrays)}
         with atomic_write(path) as temporary:
-            save_file({name: torch.from_numpy(value) for name, value in arrays.items()}, temporary, metadata)
+            write_tensors({name: torch.from_numpy(value) for name, value in arrays.items()}, temporary, metadata)
 
     def _check_unique(self, arrays: Mapping[str, Array]) -> None:
         hashes, order = arrays["hashes"], arrays["order"]

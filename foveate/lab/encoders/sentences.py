@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from foveate.errors import MissingExtra
-from foveate.io import ProgressBar, atomic_write
-from foveate.lab.tensor_files import save_file
+from foveate.io import ProgressBar, atomic_write, write_tensors
 from foveate.registry import optional
 
 Sentence = tuple[str, ...]
@@ -74,7 +73,7 @@ class SentenceEncoder:
         self._keep(states)
         home.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary:
-            save_file({"states": torch.cat([states[key] for key in keys])}, temporary)
+            write_tensors({"states": torch.cat([states[key] for key in keys])}, temporary)
 
     def _keep(self, states: dict[Sentence, Tensor]) -> None:
         for key, value in states.items():

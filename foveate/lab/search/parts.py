@@ -14,8 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from foveate.errors import DataError
-from foveate.io import atomic_write
-from foveate.lab.tensor_files import save_file
+from foveate.io import atomic_write, write_tensors
 
 SAFE_TYPES = {torch.float16: "F16", torch.float32: "F32"}
 PAGE = 4096  # bytes that are summed up together in a checksum
@@ -127,7 +126,7 @@ def write_part(path: Path, vectors: Tensor, names: Sequence[str]) -> Part:
     joined = torch.frombuffer(bytearray(b"".join(texts)) or bytearray(1), dtype=torch.uint8)[: int(ends[-1:].sum())]
     tensors = {"vectors": vectors.contiguous(), "ends": ends, "names": joined}
     with atomic_write(path) as temporary:
-        save_file(tensors, temporary)
+        write_tensors(tensors, temporary)
         header = _read_header(temporary)
     # Over the tensors in memory, not over the file, so that damage on the way to the disk is noticed as well.
     return Part(path.name, len(vectors), part_checksum(header, *tensors.values()))

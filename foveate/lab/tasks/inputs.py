@@ -1,4 +1,4 @@
-"""`Inputs`, the vocabulary of a run and the origin of its features, and the tasks and predictors that have them."""
+"""`Inputs`, the vocabulary of a run and the origin of its features; tasks, predictors and metrics that have them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from foveate.lab.encoders.word_vectors import PACKAGED
 from foveate.lab.features import Familiarity, ImageFeatures, describe_distance, mean_features
 from foveate.lab.models.answering import AnyImageEncoder
 from foveate.lab.tasks.images import ImageLike, encoder_input, stack_images, to_pixels
-from foveate.lab.tasks.task import Batch, Example, Model, Prediction, Predictor, SettingsType, Task
+from foveate.lab.tasks.task import Batch, Example, Metrics, Model, Prediction, Predictor, SettingsType, Task
 from foveate.lab.tasks.task_settings import TaskSettings
+from foveate.metrics.means import ExampleValues
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -345,3 +346,35 @@ class OtherRun(NamedTuple):
             raise DataError(f"{field}: expected the file {path}, got none; pass {source}")
         words = read_json(field, run / "vocabulary.json", source)["words"]["words"]
         return cls({name: tensor.float() for name, tensor in load_file(path).items()}, tuple(words))
+
+
+class MetricPart(Protocol):
+    """What accumulates one group of metrics; see `Metrics`."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def merge(self, state: Mapping[str, Any]) -> None: ...
+
+    def compute(self) -> dict[str, float]: ...
+
+    def examples(self) -> ExampleValues: ...
+
+
+class CombinedMetrics(Metrics[Prediction, Batch]):
+    """Metrics that consist of several groups, by name; a subclass implements `update`."""
+
+    def __init__(self, **parts: MetricPart) -> None:
+        self.parts = parts
+
+    def state(self) -> dict[str, Any]:
+        return {name: part.state() for name, part in self.parts.items()}
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        for name, part in self.parts.items():
+            part.merge(state[name])
+
+    def compute(self) -> dict[str, float]:
+        return {name: value for part in self.parts.values() for name, value in part.compute().items()}
+
+    def examples(self) -> ExampleValues:
+        return {name: values for part in self.parts.values() for name, values in part.examples().items()}

@@ -104,38 +104,6 @@ class Metrics(ABC, Generic[Prediction, Batch]):
         return {}
 
 
-class MetricPart(Protocol):
-    """What accumulates one group of metrics; see `Metrics`."""
-
-    def state(self) -> dict[str, Any]: ...
-
-    def merge(self, state: Mapping[str, Any]) -> None: ...
-
-    def compute(self) -> dict[str, float]: ...
-
-    def examples(self) -> ExampleValues: ...
-
-
-class CombinedMetrics(Metrics[Prediction, Batch]):
-    """Metrics that consist of several groups, by name; a subclass implements `update`."""
-
-    def __init__(self, **parts: MetricPart) -> None:
-        self.parts = parts
-
-    def state(self) -> dict[str, Any]:
-        return {name: part.state() for name, part in self.parts.items()}
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        for name, part in self.parts.items():
-            part.merge(state[name])
-
-    def compute(self) -> dict[str, float]:
-        return {name: value for part in self.parts.values() for name, value in part.compute().items()}
-
-    def examples(self) -> ExampleValues:
-        return {name: values for part in self.parts.values() for name, values in part.examples().items()}
-
-
 class Task(ABC, Generic[SettingsType, Model, Example, Batch, Prediction]):
     """One problem with its settings and vocabulary; training, evaluation and loading use nothing but this interface.
 

@@ -12,8 +12,17 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from foveate.attention import MECHANISMS
 from foveate.errors import DataError, UnknownName
-from foveate.lab.train.field_types import describe, example, field_types, item_types, members, variants
-from foveate.lab.train.recipe import Recipe, decode, encode
+from foveate.lab.train.recipe import (
+    Recipe,
+    decode,
+    describe,
+    encode,
+    example,
+    field_types,
+    item_types,
+    members,
+    variants,
+)
 from foveate.registry import lookup
 
 FIXED = ("name", "task", "about")

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from inspect import isabstract
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from foveate.errors import DataError, FoveateError, UnknownName
 from foveate.io import read_checked_json, read_json
 from foveate.lab.data.samples import DataRoot
+from foveate.lab.models import MODELS, ModelSettings
 from foveate.lab.tasks import TASKS, AnyTask
 from foveate.lab.train.config import Training
-from foveate.lab.train.field_types import describe, field_types, item_types, members, variants
 from foveate.lab.train.records import CONFIG, SOURCE, VOCABULARY, History, check_same
 from foveate.lab.train.weights import ADVICE, WEIGHTS
 from foveate.registry import lookup
@@ -192,12 +193,17 @@ def train_recipe(
 
 
 def _config(recipe: Recipe, out: Path, *, resume: bool) -> dict[str, Any]:
-    """The recipe as JSON; raises DataError if the run to resume is of another recipe."""
+    """The recipe as JSON, as stored in a run to resume, which may be older than a field with a default.
+
+    Raises DataError if the run to resume is of another recipe.
+    """
     path, config = out / CONFIG, to_config(recipe)
     if resume and path.is_file():
         with file_errors(out):
-            known = from_config(read_json("resume", path, SOURCE), str(path))
+            stored: dict[str, Any] = read_json("resume", path, SOURCE)
+            known = from_config(stored, str(path))
         check_same(CONFIG, to_config(known), config)
+        return stored
     return config
 
 
@@ -287,3 +293,98 @@ def _decode_dataclass(kind: type[T], value: Any, where: str) -> T:
         if field.name not in value and field.default is MISSING and field.default_factory is MISSING:
             raise DataError(f"{where}: expected the field {field.name!r}, got none; correct the file or write it again")
     return kind(**{name: decode(kinds[name], item, f"{where}.{name}") for name, item in value.items()})
+
+
+class _Word(NamedTuple):
+    one: str
+    many: str
+    example: str
+
+
+WORDS: dict[Any, _Word] = {
+    int: _Word("a whole number", "whole numbers", "2"),
+    float: _Word("a number", "numbers", "0.5"),
+    str: _Word("text", "texts", "text"),
+    bool: _Word("true or false", "truth values", "true"),
+    NoneType: _Word("none", "nones", "none"),
+    Mapping: _Word("named entries", "named entries", "name=value"),
+}
+
+
+def describe(kind: Any) -> str:
+    """A type in words.
+
+    >>> describe(int | None), describe(tuple[int, ...]), describe(Literal["fp32", "bf16"])
+    ('a whole number or none', 'whole numbers separated by commas', 'fp32 or bf16')
+    """
+    origin = get_origin(kind)
+    if variants(kind):
+        return " or ".join(variants(kind))
+    if members(kind) is not None:
+        return " or ".join(describe(member) for member in members(kind) or ())
+    if origin is Literal:
+        return " or ".join(str(choice) for choice in get_args(kind))
+    if origin is tuple:
+        kinds = get_args(kind)
+        count = "" if Ellipsis in kinds else f"{len(kinds)} "
+        return f"{count}{_word(kinds[0]).many} separated by commas"
+    return _word(kind).one
+
+
+def example(kind: Any) -> str:
+    """A value of a type, as a user writes it.
+
+    >>> example(int | None), example(tuple[float, float]), example(Literal["fp32", "bf16"])
+    ('2', '0.5,0.5', 'fp32')
+    """
+    if variants(kind):
+        return next(iter(variants(kind)))
+    if members(kind) is not None:
+        return example((members(kind) or ())[0])
+    if get_origin(kind) is Literal:
+        return str(get_args(kind)[0])
+    if get_origin(kind) is tuple:
+        first, second = get_args(kind)[:2]
+        return f"{example(first)},{example(first if second is Ellipsis else second)}"
+    return _word(kind).example
+
+
+def field_types(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields by name, in order."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def variants(kind: Any) -> dict[str, type]:
+    """The dataclasses that an annotation allows, by name; empty if it allows none, one, or other types too.
+
+    A family of models allows its rows of `MODELS`, a union its members.
+
+    >>> from foveate.lab.train.config import Schedule
+    >>> sorted(variants(Schedule))
+    ['cosine', 'decay', 'steps']
+    """
+    if isinstance(kind, type) and issubclass(kind, ModelSettings) and isabstract(kind):
+        return {name: row for name, row in MODELS.items() if issubclass(row, kind)}
+    several = members(kind) or ()
+    return {m.__name__.lower(): m for m in several} if all(is_dataclass(m) for m in several) else {}
+
+
+def members(kind: Any) -> tuple[Any, ...] | None:
+    """The members of a union; None for another type."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else None
+
+
+def item_types(kind: Any, count: int, where: str) -> tuple[Any, ...]:
+    """The types of the `count` items of a tuple type."""
+    kinds = get_args(kind)
+    if Ellipsis in kinds:
+        return kinds[:1] * count
+    if len(kinds) != count:
+        raise ValueError(f"{where}: expected {len(kinds)} values, got {count}; write, for example, {example(kind)}")
+    return kinds
+
+
+def _word(kind: Any) -> _Word:
+    name = str(getattr(kind, "__name__", kind))
+    return WORDS.get(get_origin(kind) or kind) or _Word(name, name, "value")

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from foveate.errors import DataError
-from foveate.io import atomic_write
-from foveate.lab.tensor_files import save_file
+from foveate.io import atomic_write, write_tensors
 
 CHECKPOINT, WEIGHTS = "checkpoint.safetensors", "model.safetensors"
 FORMAT = 2
@@ -57,7 +56,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, 
     notes = {"format": FORMAT, "state": text, "checksum": checksum(plain, text)}
     with atomic_write(path) as temporary:
         # One entry: several would be written in an order that changes from run to run.
-        save_file(plain, temporary, {NOTES: json.dumps(notes)})
+        write_tensors(plain, temporary, {NOTES: json.dumps(notes)})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

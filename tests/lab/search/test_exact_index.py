@@ -163,7 +163,7 @@ def change_until_killed(directory: Path, change: Callable[[Index], object], at: 
         return call
 
     writing.sync, os.replace, Path.unlink = counted(writing.sync), counted(os.replace), counted(Path.unlink)
-    parts.save_file = counted(parts.save_file)
+    parts.write_tensors = counted(parts.write_tensors)
     change(Index(directory))
 
 
@@ -480,7 +480,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("foveate.lab.search.parts.save_file", full)
+    monkeypatch.setattr("foveate.lab.search.parts.write_tensors", full)
     with pytest.raises(DataError, match=r"atomic_write: expected to write .* No space left on device"):
         index.add(["a"], some(1))
     monkeypatch.undo()

@@ -40,7 +40,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def half_written(call: int) -> None:
     """Die when half of the bytes of the n-th file of tensors are there."""
-    save, count = weights.save_file, itertools.count(1)
+    save, count = weights.write_tensors, itertools.count(1)
 
     def dying(tensors, path, notes) -> None:
         save(tensors, path, notes)
@@ -48,7 +48,7 @@ def half_written(call: int) -> None:
             os.truncate(path, path.stat().st_size // 2)
             die()
 
-    weights.save_file = dying
+    weights.write_tensors = dying
 
 
 def around_rename(call: int, *, before: bool) -> None:

@@ -24,9 +24,9 @@ from foveate.lab.tasks.captioning.report import DEMO, PRESENTATION
 from foveate.lab.tasks.captioning.settings import CaptioningSettings
 from foveate.lab.tasks.guidance import phrase_targets, score_guidance
 from foveate.lab.tasks.images import encoder_input
-from foveate.lab.tasks.inputs import CaptionedTask
+from foveate.lab.tasks.inputs import CaptionedTask, CombinedMetrics
 from foveate.lab.tasks.presentation import Demo, Presentation
-from foveate.lab.tasks.task import CombinedMetrics, Loss
+from foveate.lab.tasks.task import Loss
 
 # Tokens that are never generated.
 FORBIDDEN = (PAD, UNKNOWN, BOS)

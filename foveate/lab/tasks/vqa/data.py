@@ -120,7 +120,8 @@ def _regions(questions: Sequence[Question], H: int, W: int, view: int) -> Tensor
     regions = torch.zeros(len(questions), H, W)
     known = [n for n, question in enumerate(questions) if question.region is not None]
     if known:
-        masks = [_float64(array_of_view(load(), view)) for n in known if (load := questions[n].region) is not None]
+        loaded = [load() for n in known if (load := questions[n].region) is not None]
+        masks = [_float64(array_of_view(mask, view) if view else mask) for mask in loaded]
         # The mass of a cell in pixels, times cells per pixel, is the fraction of the cell inside the region.
         regions[known] = (resample_map(torch.stack(masks), H, W) * (H * W / masks[0].numel())).float()
     return regions

@@ -35,6 +35,8 @@ class Answer:
         best: the most likely answers with their scores; the first one is `text`.
         attention: over the image, of batch size one; `attention.map(H, W)[0]` is where the model looked.
         words: the tokens of the question, each with its attention weight.
+        steps: attention over the image and over the tokens in every step of a model that takes several (r-DAN);
+            `attention` and `words` are those of the last one.
         unknown: words of the question that the model does not know.
         scores_are: "independent" if each answer has a score of its own (sigmoid), so that several can be near 1 and
             they do not add up; "shares" if the scores of all answers add up to 1 (softmax).
@@ -49,6 +51,7 @@ class Answer:
     unknown: tuple[str, ...]
     scores_are: Literal["independent", "shares"] = "shares"
     warning: str | None = None
+    steps: tuple[tuple[Attended, tuple[tuple[str, float], ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,10 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
         values, places = confidence.topk(min(top, len(task.answers)))
         best = tuple((task.answers.answers[i], v) for i, v in zip(places.tolist(), values.tolist(), strict=True))
         read = words[: task.settings.max_tokens]
-        weights = answered.question[-1].weights[row, : len(read)].tolist()
-        attended = answered.image[-1][row]
+        steps = tuple(
+            (image[row], tuple(zip(read, question.weights[row, : len(read)].tolist(), strict=True)))
+            for image, question in zip(answered.image, answered.question, strict=True)
+        )
+        attended, pairs = steps[-1]
         shares: Literal["independent", "shares"] = "independent" if independent else "shares"
-        pairs = tuple(zip(read, weights, strict=True))
-        return Answer(*best[0], best, attended, pairs, task.inputs.unknown(words), shares)
+        return Answer(*best[0], best, attended, pairs, task.inputs.unknown(words), shares, steps=steps)

@@ -21,9 +21,9 @@ from foveate.lab.models import Answered, AnsweringModel, ReasoningDAN
 from foveate.lab.models.answering import Reading
 from foveate.lab.tasks.guidance import score_guidance
 from foveate.lab.tasks.images import encoder_input
-from foveate.lab.tasks.inputs import ImageTextTask, Inputs, OtherRun
+from foveate.lab.tasks.inputs import CombinedMetrics, ImageTextTask, Inputs, OtherRun
 from foveate.lab.tasks.presentation import Demo, Presentation
-from foveate.lab.tasks.task import CombinedMetrics, Loss
+from foveate.lab.tasks.task import Loss
 from foveate.lab.tasks.vqa.data import QuestionExamples, VQABatch, VQAExample, choose_vocabulary, collate
 from foveate.lab.tasks.vqa.predictor import VQAPredictor
 from foveate.lab.tasks.vqa.report import DEMO, PRESENTATION
