@@ -75,7 +75,8 @@ def _about_run(run: str) -> str:
 
 
 def _paper_tables(throughput: float) -> dict[str, str]:
-    """What every table of the papers needs: files, features, steps, multiply-adds and hours."""
+    """What every table of the papers needs: files, features, steps, multiply-adds and hours; and the figures."""
+    from foveate.lab.papers.figures import FIGURES
     from foveate.lab.papers.tables import TABLES as paper_tables
     from foveate.lab.papers.tables.cost import total
 
@@ -90,7 +91,7 @@ def _paper_tables(throughput: float) -> dict[str, str]:
             f"{throughput:g} tera-operations per second"
         ]
         rows[name] = "\n".join(lines)
-    return rows
+    return rows | {name: f"figure: {one.title} ({one.reference})" for name, one in FIGURES.items()}
 
 
 def describe_row(row: Any) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from foveate.apps.cli.terminal import Count, Directory, print_table
+from foveate.apps.cli.terminal import Between, Count, Directory, print_table, save_figure
 from foveate.apps.cli.train import is_first_process
 from foveate.apps.report.page import html_cell, html_page, html_table, html_text
 from foveate.errors import DataError
 from foveate.io import atomic_write, write_json
+from foveate.lab.papers.figures import FIGURES, Request, make_figure
 from foveate.lab.papers.tables import TABLES
 from foveate.lab.papers.tables.cost import cost_of, total
 from foveate.lab.papers.tables.run import (
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from foveate.lab.papers.rating import TableRatings
 
 Found = Mapping[str, list[dict[str, float]]]
-RESULTS, PAGE = "results.json", "report.html"
+RESULTS, PAGE, FIGURE = "results.json", "report.html", "figure.png"
+MOST = 10**6
 
 
 def reproduce(
@@ -44,14 +46,20 @@ def reproduce(
     dry_run: bool = False,
     tiny: bool = False,
     throughput: float = 10.0,
+    run: str | None = None,
+    image: Path | None = None,
+    text: str | None = None,
+    example: Annotated[int, Between(0, MOST)] | None = None,
 ) -> dict[str, Any] | None:
-    """Train and evaluate what a table of a paper needs, and print the paper's numbers beside ours.
+    """Train and evaluate what a table of a paper needs, and print the paper's numbers beside ours; or draw a figure.
+
+    A figure is drawn from the trainings of the paper with --data, and from embedded runs without.
 
     If it is interrupted, repeat the command to continue; runs trained for another table are reused. On several GPUs:
     torchrun --nproc-per-node N -m foveate reproduce ...
 
     Args:
-        table: name of a table; `foveate list tables` shows them.
+        table: name of a table or figure; `foveate list tables` shows them.
         data: directory with the publishers' files; docs/reproduce.md lists them for every table.
         out: directory of the runs and results; by default runs/reproduce, or runs/reproduce-tiny.
         only: reproduce these rows alone, by their names in the paper.
@@ -60,7 +68,15 @@ def reproduce(
         tiny: make small files in the publishers' formats and run the whole table on them with models cut to seconds;
             the numbers mean nothing.
         throughput: of the machine in tera-operations per second, to estimate the hours.
+        run: of a figure or a table with one training: use this run, embedded or one's own, instead of training.
+        image: draw a figure of this image instead of an example of val.
+        text: the question or sentence for that image.
+        example: draw a figure of this example of val, counted from 0, instead of one that shows what the paper's shows.
     """
+    lookup("table or figure", table, {**TABLES, **FIGURES})
+    if table in FIGURES:
+        directory = out or Path("runs") / ("reproduce-tiny" if tiny else "reproduce")
+        return _figure(table, Request(data, directory, run, image, text, example, tiny), dry_run)
     chosen = lookup("table", table, TABLES)
     rows = choose_rows(table, chosen, only)
     directory = out or Path("runs") / ("reproduce-tiny" if tiny else "reproduce")
@@ -76,6 +92,21 @@ def reproduce(
             found, notes = rated.metrics, [*notes, *rated.notes]
         return _write(session, found, notes)
     return None
+
+
+def _figure(name: str, request: Request, dry_run: bool) -> dict[str, Any]:
+    """Draw a figure into `<out>/<name>/figure.png`, and print what it shows."""
+    figure, path = FIGURES[name], request.out / name / FIGURE
+    print(f"{name}: {figure.title} ({figure.reference})")
+    if dry_run:
+        _print_plan(figure.session(name, request.root, request.out), 10.0)
+        return {"figure": name, "path": str(path)}
+    drawn, notes = make_figure(name, request)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_figure(drawn, path)
+    for line in notes:
+        print(line)
+    return {"figure": name, "path": str(path), "shows": notes}
 
 
 def _run(session: Session) -> Found:

@@ -88,12 +88,14 @@ class Fragments:
 
 
 def join_fragments(parts: Sequence[Fragments]) -> Fragments:
-    """Concatenate batches; those with fewer fragments are padded at the end.
+    """Concatenate batches; those with fewer fragments are padded at the end, and of several parts `attention` is left out.
 
     >>> joined = join_fragments([Fragments(torch.ones(1, 2, 3)), Fragments(torch.ones(2, 1, 3))])
     >>> joined.values.shape, joined.mask.sum(-1).tolist()
     (torch.Size([3, 2, 3]), [2, 1, 1])
     """
+    if len(parts) == 1:
+        return parts[0]
     counts, grids = {part.values.shape[1] for part in parts}, [part.grid for part in parts]
     one_grid = not any(isinstance(grid, Tensor) for grid in grids) and len(set(grids)) == 1
     wholes = [part.whole for part in parts if part.whole is not None]

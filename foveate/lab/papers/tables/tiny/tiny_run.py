@@ -94,6 +94,13 @@ def run_tiny(session: Session) -> Mapping[str, list[dict[str, float]]]:
     """Run a table on small files with small models, from the publishers' formats to the last number."""
     if session.table.kind == "measurement":
         return measure_all(session, 1, 0.1)
+    small = prepare_tiny(session)
+    train_all(small)
+    return evaluate_all(small)
+
+
+def prepare_tiny(session: Session) -> Session:
+    """Make the files and stores of a table, and return its session with small models."""
     root = tiny_data(session.out)
     small = replace(session, root=root, small=TINY_SETTINGS, progress=False)
     if make_accelerator().is_main_process:
@@ -102,8 +109,7 @@ def run_tiny(session: Session) -> Mapping[str, list[dict[str, float]]]:
     check_files(session.name, session.table, root)
     encodes = any(feature.is_encoder for feature in session.table.features)
     make_stores(small, tiny_encoder(session.out / "encoder") if encodes else None)
-    train_all(small)
-    return evaluate_all(small)
+    return small
 
 
 def tiny_data(out: Path) -> Path:
