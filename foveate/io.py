@@ -348,13 +348,16 @@ class ProgressBar:
             self._bar.close()
 
     def update(self, count: int = 1, note: str = "") -> None:
-        """Count what has been done since the last call; a note, such as the loss, is shown beside it."""
+        """Count what has been done since the last call; a note, such as the loss, is shown beside it.
+
+        A count of 0 only changes the note on a terminal.
+        """
         self.done += count
         if self._bar is not None:
-            self._bar.set_postfix_str(note, refresh=False)
+            self._bar.set_postfix_str(note, refresh=count == 0)
             self._bar.update(count)
         now = time.monotonic()
-        if self.lines and (self._printed is None or now - self._printed >= self.every or self.done == self.total):
+        if self.lines and count and (self._printed is None or now - self._printed >= self.every or self.done == self.total):
             self._printed, seconds = now, max(now - self.start, 1e-9)
             rate = max(self.done - self.before, 1e-9) / seconds
             parts = [f"{self.what}: {self.done} of {self.total} {self.unit}s", *filter(None, [note])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
@@ -11,7 +12,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from foveate.errors import DataError, FoveateError, UnknownName
-from foveate.io import read_checked_json, read_json
+from foveate.io import read_checked_json, read_json, write_json
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.models import MODELS, ModelSettings
 from foveate.lab.tasks import TASKS, AnyTask
@@ -193,17 +194,15 @@ def train_recipe(
 
 
 def _config(recipe: Recipe, out: Path, *, resume: bool) -> dict[str, Any]:
-    """The recipe as JSON, as stored in a run to resume, which may be older than a field with a default.
-
-    Raises DataError if the run to resume is of another recipe.
-    """
+    """The recipe as JSON; raises DataError if the run to resume is of another recipe."""
     path, config = out / CONFIG, to_config(recipe)
     if resume and path.is_file():
         with file_errors(out):
-            stored: dict[str, Any] = read_json("resume", path, SOURCE)
-            known = from_config(stored, str(path))
-        check_same(CONFIG, to_config(known), config)
-        return stored
+            stored = read_json("resume", path, SOURCE)
+            known = to_config(from_config(stored, str(path)))
+        check_same(CONFIG, known, config)
+        if stored != json.loads(json.dumps(known)):  # older than a field, which has its default
+            write_json(path, known)
     return config
 
 

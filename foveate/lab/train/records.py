@@ -177,13 +177,17 @@ class RunLog:
     def advance(self, loss: float) -> None:
         """Move the bar by one step."""
         self._notes["loss"] = f"{loss:.4g}"
-        self._bar.update(note=", ".join(f"{name} {value}" for name, value in self._notes.items()))
+        self._bar.update(1, self._note())
 
     def show(self, text: str, notes: Mapping[str, str]) -> None:
         """Print a line above the bar, and keep notes beside it."""
         self._notes.update(notes)
         if self.verbose:
             self._bar.write(text)
+            self._bar.update(0, self._note())
+
+    def _note(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self._notes.items())
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ def test_the_bar_shows_loss_metric_speed_and_time_left(
     train_recipe(changed(recipe, epochs=2), tmp_path / "a")
     last = screen.getvalue().split("\r")[-1]
     assert "26/26 [" in last
-    assert all(word in last for word in ("loss=", "accuracy=", "step/s", "<"))
+    assert all(word in last for word in ("loss ", "accuracy ", "step/s", "<"))
     train_recipe(changed(recipe, epochs=2), tmp_path / "b", progress=False)
     assert screen.getvalue().split("\r")[-1] == last
 
