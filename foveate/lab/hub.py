@@ -77,18 +77,20 @@ def find_run(name: str | Path) -> Predictor[Any, Any] | None:
     return load(name)
 
 
-def load_for(where: str, run: str, call: str, command: str, *, device: str | None = None) -> Any:
+def load_for(
+    where: str, run: str, call: str, command: str, *, changes: Iterable[str] = (), device: str | None = None
+) -> Any:
     """Load a run that has a call such as `answer`.
 
     Args:
         where: the caller, for the message.
-        run, device: as in `load`.
+        run, changes, device: as in `load`.
         call: name of the method it must have.
         command: trains such a run, for the message.
 
     Raises DataError if the task of the run has no such call.
     """
-    predictor = load(run, device=device)
+    predictor = load(run, changes, device=device)
     if not hasattr(predictor, call):
         raise DataError(
             f"{where}: expected a run with the call {call!r}, got {run!r} of {type(predictor.task).__name__}; "

@@ -14,17 +14,28 @@ from foveate.lab.tasks.vqa.predictor import Answer
 SCORES = {"independent": "score, each on its own", "shares": "score, all add up to 1"}
 
 
-def answer(run: str, image: Path, question: str, *, top: Count = 5, plot: FigureFile | None = None) -> Answer:
+def answer(
+    run: str,
+    image: Path,
+    question: str,
+    changes: tuple[str, ...] = (),
+    *,
+    top: Count = 5,
+    plot: FigureFile | None = None,
+) -> Answer:
     """Answer a question about an image.
 
     Args:
         run: directory of a run, or name of an embedded one.
         image: the image file.
         question: in plain words.
+        changes: fields of the recipe to change, as field=value; mechanism=multimodal attends with mixtures in a model
+            that was trained with another mechanism.
         top: number of answers to show.
-        plot: PNG file for the image with the attention over it.
+        plot: PNG file for the image with the attention over it; for a model that attends in several steps (r-DAN), the
+            image as bright and the words as dark as their attention in every step.
     """
-    predictor = hub.load_for("answer", run, "answer", "foveate train vqa-mcan-scenes")
+    predictor = hub.load_for("answer", run, "answer", "foveate train vqa-mcan-scenes", changes=changes)
     found: Answer = predictor.answer(image, question, top=top)
     print_table(question, ("answer", SCORES[found.scores_are]), [(text, f"{value:.3f}") for text, value in found.best])
     if found.warning:
@@ -37,8 +48,15 @@ def answer(run: str, image: Path, question: str, *, top: Count = 5, plot: Figure
 
 
 def draw(image: Path, question: str, found: Answer, out: Path) -> None:
-    """Write the image, and beside it the image under the attention, to a PNG file."""
+    """Write the image, and beside it the image under the attention, or every step with its words, to a PNG file."""
     from foveate.plot import show
+
+    if len(found.steps) > 1:
+        from foveate.lab.papers.drawing import draw_steps
+        from foveate.lab.papers.figures import answer_steps
+
+        save_figure(draw_steps([answer_steps(decode_image(image), found)], head=question), out)
+        return
 
     title = f"{question}  {found.text} ({found.confidence:.2f})"
     save_figure(show(decode_image(image), found.attention, title=title), out)

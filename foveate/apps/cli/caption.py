@@ -19,6 +19,7 @@ MAX_BEAMS = 1000  # hypotheses at the same time, each with the state of the deco
 def caption(
     run: str,
     image: Path,
+    changes: tuple[str, ...] = (),
     *,
     beams: Annotated[int, Between(1, MAX_BEAMS)] | None = None,
     length_penalty: float | None = None,
@@ -33,6 +34,8 @@ def caption(
     Args:
         run: directory of a run, or name of an embedded one.
         image: the image file.
+        changes: fields of the recipe to change, as field=value; mechanism=tvmax attends with TVmax in a model that
+            was trained with another mechanism.
         beams: size of the beam search, 1 is greedy; by default that of the run.
         length_penalty: 0 ranks sentences by probability, 1 by the mean over words; by default that of the run.
         no_repeat: never repeat a sequence of this many words.
@@ -41,7 +44,7 @@ def caption(
         seed: seed of the samples.
         plot: PNG file with one panel per word, each under the attention for that word.
     """
-    predictor = hub.load_for("caption", run, "caption", "foveate train captioning-lstm-scenes")
+    predictor = hub.load_for("caption", run, "caption", "foveate train captioning-lstm-scenes", changes=changes)
     found: GeneratedCaption = predictor.caption(image, beams=beams, length_penalty=length_penalty, no_repeat=no_repeat)
     print(found.text)
     if found.warning:

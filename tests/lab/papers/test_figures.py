@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,13 @@ from PIL import Image
 
 import foveate as fv
 from foveate.apps.cli import main
+from foveate.apps.cli.answer import draw
 from foveate.lab.data.scenes import make_scenes
 from foveate.lab.papers.drawing import Step, divergence, draw_captions, draw_steps
-from foveate.lab.papers.figures import CONDITIONS, FIGURES, Request, make_figure
+from foveate.lab.papers.figures import CONDITIONS, FIGURES, Request, answer_steps, make_figure
 from foveate.lab.papers.tables.cost import recipe_of
 from foveate.lab.recipes import RECIPES
+from foveate.lab.tasks import TASKS
 from foveate.lab.train import override
 
 NAMES = [
@@ -125,3 +128,31 @@ def test_every_figure_is_drawn_from_the_publishers_formats(
     out = tmp_path_factory.getbasetemp() / "figures-tiny"
     assert main(["reproduce", name, "--tiny", "--out", str(out), "--quiet"]) == 0
     assert width(out / name / "figure.png") > 300
+
+
+def test_answer_and_caption_take_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.fromarray(make_scenes(split="val", count=1).images[0].pixels()).save(tmp_path / "own.png")
+    image, plot = str(tmp_path / "own.png"), str(tmp_path / "plot.png")
+    assert main(["answer", "scenes-vqa", image, "How many stars?", "mechanism=k-mca", "--plot", plot]) == 0
+    assert width(Path(plot)) > 300
+    assert fv.load("scenes-vqa", ["mechanism=k-mca"]).answer(image, "How many stars?").attention.density is not None
+    assert main(["caption", "scenes-captioning", image, "mechanism=tvmax", "beams=1"]) == 0
+    assert main(["answer", "scenes-vqa", image, "How many stars?", "mechansim=k-mca"]) == 2
+    assert "did you mean" in capsys.readouterr().err
+
+
+def test_a_model_with_steps_shows_them(tmp_path: Path) -> None:
+    """r-DAN: attention over the image and over the words in every step; the plot has a panel for each."""
+    task = TASKS["vqa"].from_data(replace(RECIPES["vqa-rdan-scenes"]().settings, limit=20, min_count=1), None)
+    predictor = task.predictor(task.build_model().eval())
+    pixels = make_scenes(split="val", count=1).images[0].pixels()
+    found = predictor.answer(pixels, "How many red stars are there?")
+    assert len(found.steps) == 2
+    assert found.steps[-1][1] == found.words
+    assert torch.equal(found.steps[-1][0].weights, found.attention.weights)
+    assert sum(weight for _, weight in found.steps[0][1]) == pytest.approx(1, abs=1e-5)
+    figure = draw_steps([answer_steps(pixels, found)])
+    assert len(figure.axes) == 3
+    Image.fromarray(pixels).save(tmp_path / "own.png")
+    draw(tmp_path / "own.png", "How many red stars are there?", found, tmp_path / "plot.png")
+    assert width(tmp_path / "plot.png") > 900
