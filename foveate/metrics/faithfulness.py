@@ -297,6 +297,7 @@ def randomisation(
     *,
     similarity: Callable[[Tensor, Tensor], Tensor] = spearman,
     seed: int = 0,
+    cascading: bool = True,
     progress: Progress | None = None,
 ) -> Randomisation:
     """Draw the layers of a model anew, from the last to the first: a map that stays the same shows no model.
@@ -310,6 +311,7 @@ def randomisation(
         model: whose parameters are drawn anew.
         similarity: of maps, (B,).
         seed: of the draws.
+        cascading: compute maps after each layer; False draws all layers first, and computes maps once.
         progress: wraps the list of layers, for instance `tqdm.tqdm`.
 
     Reference: Adebayo et al. 2018, cascading randomisation.
@@ -327,10 +329,12 @@ def randomisation(
     with _restored(model):
         for name in (progress or iter)(list(groups)):
             _draw_anew(groups[name], seed)
-            found.append(similarity(explain(images), before))
+            if cascading or name == list(groups)[-1]:
+                found.append(similarity(explain(images), before))
     others = [similarity(before.roll(shift, 0), before) for shift in range(1, B)]
     unrelated = torch.stack(others).mean(0) if others else torch.full((B,), torch.nan)
-    return Randomisation(tuple(groups), torch.stack(found), unrelated)
+    names = tuple(groups) if cascading else ("all",)
+    return Randomisation(names, torch.stack(found), unrelated)
 
 
 def erase(images: Tensor, amount: Tensor, fill: str | Tensor = "blur") -> Tensor:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from foveate.checks import check_counts
 from foveate.errors import DataError, ShapeError, UnknownName
 from foveate.io import ProgressBar
-from foveate.metrics.faithfulness import Curve, cells_removed, erase, order_of_removal
+from foveate.metrics.faithfulness import Curve, cells_removed, erase, impute, order_of_removal
 from foveate.metrics.maps import box_maps, centre_maps, random_maps, uniform_maps
 from foveate.metrics.statistics import Interval, bootstrap_interval
 from foveate.ops.resample import resample_map
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from foveate.watch.looking import Look
 
-WAYS = ("pixels", "tokens", "kept")
+WAYS = ("pixels", "tokens", "kept", "mean", "road")
 OWN, TRUTH, UNIFORM, CENTRE, RANDOM = "the map", "true region", "uniform", "centre", "random"
 SIDE = 448  # longer side of the image that is changed; larger ones are made smaller
 RESAMPLES = 2000
@@ -235,6 +235,13 @@ class Faithfulness:
     at_region: dict[str, dict[str, Tensor]]
     passes: int
 
+    def region_above(self, way: str) -> dict[str, Interval]:
+        """How much more the true region costs than as many cells of each other kind of map."""
+        costs = self.at_region.get(way)
+        if costs is None:
+            raise DataError("faithfulness: expected a true region, got none; pass truth=")
+        return {kind: self._interval(costs[TRUTH] - costs[kind]) for kind in costs if kind != TRUTH}
+
     @classmethod
     def join(cls, parts: Sequence[Faithfulness], groups: Sequence[Hashable] | None = None) -> Faithfulness:
         """Those of several images as one, with intervals over images.
@@ -265,6 +272,19 @@ class Faithfulness:
         words = tuple(word for part in parts for word in part.words)
         rows = tuple(name for name, part in zip(names, parts, strict=True) for _ in part.words)
         return cls(parts[0].unit, words, rows, curves, at_region, sum(part.passes for part in parts))
+
+    def of(self, rows: Sequence[int]) -> Faithfulness:
+        """The words of some rows alone."""
+        index = list(rows)
+        curves = {
+            way: {kind: Curve(one.fractions, one.scores[index]) for kind, one in kinds.items()}
+            for way, kinds in self.curves.items()
+        }
+        at_region = {
+            way: {kind: costs[index] for kind, costs in kinds.items()} for way, kinds in self.at_region.items()
+        }
+        words, groups = tuple(self.words[row] for row in index), tuple(self.groups[row] for row in index)
+        return Faithfulness(self.unit, words, groups, curves, at_region, self.passes)
 
     def costs(self, fraction: float = 0.2, way: str = "pixels") -> dict[str, Tensor]:
         """Per kind of map, (R,) what it costs to take away a fraction of the image, the most weighted part first."""
@@ -347,7 +367,7 @@ class Faithfulness:
         for kind, curve in self._of(way).items():
             whole = curve.scores[:, -1:] if way == "kept" else curve.scores[:, :1]
             axes.plot(100 * curve.fractions, (whole - curve.scores).mean(0), label=kind, **STYLES.get(kind, {}))
-        verb = {"pixels": "removed", "tokens": "masked from attention", "kept": "left"}[way]
+        verb = {"tokens": "masked from attention", "kept": "left"}.get(way, "removed")
         axes.set(xlabel=f"% of the image {verb}, the most weighted first", ylabel=f"cost in {self.unit}", xlim=(0, 100))
         axes.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         axes.spines[["top", "right"]].set_visible(False)
@@ -408,7 +428,7 @@ def faithfulness(
         truth: the true region: a map (h, w), or boxes (x0, y0, x1, y1) in fractions of the image.
         maps: further maps (T, h, w), or (1, h, w) for all words, by name.
         ways: "pixels" removes pixels, "tokens" masks image tokens from attention (left out for models in which that
-            cannot be done), "kept" removes all other pixels.
+            cannot be done), "kept" removes all other pixels; "mean" and "road" remove pixels with those fills.
         steps: equal steps from the whole image to nothing.
         draws: random maps, whose curves are averaged.
         fill: stands where pixels were removed: "blur", "mean", "road", or a tensor that broadcasts to (1, 3, H, W).
@@ -437,13 +457,19 @@ def faithfulness(
                     assert model.mask is not None
                     rows.append(model.mask(whole, gone))
                 else:
-                    rows.append(model.score(erase(whole.expand(len(gone), -1, -1, -1), gone, fill)))
+                    rows.append(model.score(_without(whole.expand(len(gone), -1, -1, -1), gone, way, fill)))
                 bar.update(len(gone))
             curves[way], region = part.curves(torch.cat(rows), len(seen.words), draws)
             if region and way != "kept":
                 at_region[way] = region
     texts = tuple(word.text for word in seen.words)
     return Faithfulness(model.unit, texts, tuple(range(len(texts))), curves, at_region, passes)
+
+
+def _without(images: Tensor, gone: Tensor, way: str, fill: str | Tensor) -> Tensor:
+    if way == "road":  # as exact as bytes are
+        return impute(images, gone, generator=torch.Generator().manual_seed(0), tolerance=1e-3)
+    return erase(images, gone, way if way == "mean" else fill)
 
 
 @dataclass(frozen=True, eq=False)
@@ -485,21 +511,21 @@ def _scored_run(source: RunCall) -> _Scored:
     run = source.run
     unit = POINTS if hasattr(run, "match") else BITS
 
-    def score(images: Tensor) -> Tensor:
-        read = run.read_images([to_bytes(image) for image in images])
+    def score(images: Tensor, copies: int = 1) -> Tensor:
+        read = run.read_images([to_bytes(image) for image in images] * copies)
         with torch.no_grad():
             found: Tensor = run.scores_of(read, source.text, source.said).double().cpu()
         return found if unit == POINTS else found / math.log(2)
 
     def mask(image: Tensor, gone: Tensor) -> Tensor:
         def around(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            features = forward(*args, **kwargs)
+            features = forward(args[0][:1], *args[1:], **kwargs)[torch.zeros(len(gone), dtype=torch.long)]
             left = ~gone.flatten(1).to(features.values.device)
             return replace(features, mask=left if features.mask is None else left & features.mask)
 
         undo = add_around(run.model.image, around, INNER)
         try:
-            return score(image.expand(len(gone), -1, -1, -1))
+            return score(image, len(gone))
         finally:
             undo()
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -12,15 +17,20 @@ from torch import Tensor, nn
 
 from foveate.errors import DataError, UnknownName
 from foveate.metrics import Interval, attended_locations, attention_scores, bootstrap_interval, mass_inside, pointing
-from foveate.metrics.maps import baseline_maps
+from foveate.metrics.maps import baseline_maps, spearman
 from foveate.ops import js_divergence, resample_map
+from foveate.ops.resample import to_distribution
 from foveate.registry import lookup
 from foveate.watch.cases import Case
+from foveate.watch.faithful import OWN, Faithfulness, faithfulness
 from foveate.watch.layouts import WHOLE, Layout, Region
-from foveate.watch.looking import look
-from foveate.watch.model_families import GENERATE, family_of
+from foveate.watch.looking import METHODS, NEUTRAL, Look, look
+from foveate.watch.model_families import GENERATE, VISION, family_of
+from foveate.watch.modules import attention_modules
 from foveate.watch.prompts import reads_text
+from foveate.watch.record import layer_number
 from foveate.watch.reductions import normalise
+from foveate.watch.relevance import RUN_METHODS
 
 SIZE = (14, 14)
 PROMPT = "Where is {text}?"
@@ -234,6 +244,202 @@ def hub_source(model: nn.Module, processor: Any, prompt: str = PROMPT, **options
         return Maps(rows, resample_map(heads, *SIZE), seen.names, seen.layout.region)
 
     return maps
+
+
+Looker = Callable[[np.ndarray, Case], Look]
+FITS = ("multimodal", "continuous-softmax", "continuous-sparsemax")
+
+
+@dataclass(frozen=True, eq=False)
+class MethodComparison:
+    """Methods of looking side by side: is the map right, does the model use what it shows, what does it cost?
+
+    Attributes:
+        groups: the image of each of the R words.
+        truth: per method (R, S) scores against the true region; the columns are `MEASURES`.
+        faithful: the costs of removing what each map shows; `faithful.OWN` is the first method.
+        names: of the methods, the first one first.
+        seconds: per method, processor time of one look, the median over cases.
+        megabytes: per method, how far the peak of the process's memory rose above its start; NaN where unknown.
+        failed: why a method could not be used, by its name.
+    """
+
+    groups: tuple[Any, ...]
+    truth: dict[str, Tensor]
+    faithful: Faithfulness
+    names: tuple[str, ...]
+    seconds: dict[str, float]
+    megabytes: dict[str, float]
+    failed: dict[str, str]
+
+    def rows(self, fraction: float = 0.2) -> list[dict[str, Any]]:
+        """One row per method and baseline: intervals of truth and of faithfulness, time and memory."""
+        summary = self.faithful.summary(fraction)
+        found = []
+        for name in (*self.names, *(kind for kind in summary if kind not in self.names and kind != OWN)):
+            kind = OWN if name == self.names[0] else name
+            row: dict[str, Any] = {"method": name}
+            for measure in ("pointing", "mass", "auc"):
+                scores = self.truth.get(name)
+                row[measure] = "" if scores is None else _interval(scores[:, MEASURES.index(measure)], self.groups)
+            row |= summary[kind]
+            row |= {"ms": 1000 * self.seconds.get(name, math.nan), "MB": self.megabytes.get(name, math.nan)}
+            found.append(row)
+        return found
+
+    def agreement(self, measure: str = "mass") -> dict[str, float]:
+        """Rank correlation over methods of the mean truth score with the mean of each faithfulness metric.
+
+        "kept" is a cost for which less is better; its sign is turned.
+        """
+        rows = [row for row in self.rows() if row["method"] in self.names]
+        right = torch.tensor([[[row[measure].mean for row in rows]]])
+        columns = [name for name in rows[0] if "," in name and all(name in row for row in rows)]
+        return {
+            name: float(spearman(right, torch.tensor([[[_sign(name) * row[name].mean for row in rows]]])))
+            for name in columns
+        }
+
+
+def _sign(column: str) -> int:
+    return -1 if column.startswith("kept") else 1
+
+
+def compare_methods(
+    lookers: Mapping[str, Looker],
+    cases: Sequence[Case],
+    *,
+    fits: Sequence[str] = FITS,
+    ways: Sequence[str] = ("pixels", "tokens", "kept"),
+    progress: Callable[..., Iterable[Case]] = iter,
+    **options: Any,
+) -> MethodComparison:
+    """Score several methods of looking on the same cases, by truth and by faithfulness.
+
+    Args:
+        lookers: per method, from the pixels of a case to a look; the first is the default.
+        cases: texts with known regions.
+        fits: densities that the maps of the default are fitted by, each a further row.
+        ways: as in `faithfulness`.
+        progress: wraps the cases.
+        options: of `faithfulness`.
+    """
+    first, failed = next(iter(lookers)), dict[str, str]()
+    truth: dict[str, list[Tensor]] = {}
+    clock: dict[str, list[float]] = {}
+    memory: dict[str, float] = {}
+    parts, names, groups = list[Faithfulness](), list[Any](), list[Any]()
+    for case in progress(cases):
+        pixels, maps = case.image.pixels(), dict[str, Tensor]()
+        seen: Look | None = None
+        for name, looker in lookers.items():
+            if name in failed:
+                continue
+            with costs(clock.setdefault(name, []), memory, name):
+                try:
+                    found = looker(pixels, case)
+                except ValueError as error:
+                    failed[name] = str(error)
+                    continue
+            seen = seen or found
+            maps[name] = _maps_like(found, seen)
+        assert seen is not None
+        maps |= {f"as {fit}": torch.cat([one.attention.fit(fit).map() for one in seen.words]) for fit in fits}
+        part = faithfulness(
+            seen, truth=_region_of(case), maps={k: v for k, v in maps.items() if k != first}, ways=ways, show=False,
+            **options,
+        )  # fmt: skip
+        used = range(len(seen.words))[slice(*case.words)] if case.words[1] and case.caption else range(len(seen.words))
+        part = part.of(list(used))
+        for name, own in maps.items():
+            fitted = torch.stack([to_distribution(one.double(), *SIZE) for one in own[list(used)]])
+            truth.setdefault(name, []).append(score_maps(fitted, case.region(*SIZE), case.truth(*SIZE)))
+        parts.append(part)
+        names.append(case.image_id)
+        groups += [case.image_id] * len(part.words)
+    kept = [name for name in truth if len(truth[name]) == len(parts)]
+    return MethodComparison(
+        tuple(groups), {name: torch.cat(truth[name]) for name in kept}, Faithfulness.join(parts, names), tuple(kept),
+        {name: float(np.median(times)) for name, times in clock.items() if times}, memory, failed,
+    )  # fmt: skip
+
+
+def _maps_like(found: Look, first: Look) -> Tensor:
+    """(T, h, w) the maps of a look, one per word of the first; the mean for each where the words differ."""
+    own = torch.cat([one.attention.map() for one in found.words])
+    return own if len(own) == len(first.words) else own.mean(0, keepdim=True).expand(len(first.words), -1, -1)
+
+
+def _region_of(case: Case) -> Tensor | list[tuple[float, ...]]:
+    return [tuple(box) for box in case.boxes] if case.boxes else case.region(*SIZE).double()
+
+
+@contextmanager
+def costs(times: list[float], memory: dict[str, float], name: str) -> Iterator[None]:
+    """Note the processor time of a block, and the rise of the peak memory the first time after a warm-up."""
+    before = _reset_peak() if len(times) == 1 else None
+    start = process_time()
+    yield
+    times.append(process_time() - start)
+    if before is not None:
+        memory[name] = _status("VmHWM") - before
+
+
+def _reset_peak() -> float:
+    """Begin to measure the peak memory of this process anew where the system can (Linux); what is used now, in MB."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return math.nan
+    return _status("VmRSS")
+
+
+def _status(field: str) -> float:
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return math.nan
+    return next((float(line.split()[1]) / 1024 for line in lines if line.startswith(field)), math.nan)
+
+
+def lookers_of(model: Any, processor: Any = None, prompt: str = PROMPT) -> dict[str, Looker]:
+    """Every method of looking at a network with its processor, or at a run of foveate; the default comes first."""
+    if processor is None:
+        names = ("attention", *RUN_METHODS)
+        return {name: partial(_look_at_case, model, None, prompt, {"method": name}) for name in names}
+    family = family_of(model)
+    kind = VISION if family is None else family.kind
+    rows: dict[str, dict[str, Any]] = {"default": {}}
+    rows |= {name: {"method": name} for name, row in METHODS.items() if kind in row.kinds and name != "attention"}
+    rows |= {
+        "all layers": {"method": "attention", "layers": "all"},
+        "last layer": {"method": "attention", "layers": [-1]},
+    }
+    if kind == GENERATE:
+        rows["relative"] = {"relative_to": NEUTRAL}
+    return {name: partial(_look_at_case, model, processor, prompt, options) for name, options in rows.items()}
+
+
+def _look_at_case(
+    model: Any, processor: Any, prompt: str, options: dict[str, Any], pixels: np.ndarray, case: Case
+) -> Look:
+    """A run reads the caption that a phrase stands in; a network the text of the case, put into the prompt."""
+    if processor is None:
+        in_caption = not hasattr(model, "answer") and case.caption is not None
+        return look(model, pixels, str(case.caption) if in_caption else case.text, **options)
+    family = family_of(model)
+    if options.get("layers") == "all":
+        options = {**options, "layers": list(layer_numbers(model))}
+    asks = family is not None and family.kind == GENERATE and not case.is_question
+    text = prompt.format(text=case.text) if asks else case.text
+    return look(model, pixels, text if reads_text(model) else "", processor=processor, max_new_tokens=4, **options)
+
+
+def layer_numbers(model: nn.Module) -> tuple[int, ...]:
+    """The numbers of the layers that attend to the image."""
+    family = family_of(model)
+    names = [name for name, _ in attention_modules(model) if family is None or family.attends(name)]
+    return tuple(sorted({number for number in map(layer_number, names) if number is not None}))
 
 
 def _interval(values: Tensor, groups: Sequence[Any]) -> Interval:

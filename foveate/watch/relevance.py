@@ -397,7 +397,10 @@ def explain_run(source: RunCall, method: str, shown: np.ndarray, N: int) -> Tens
 
 
 def _run_relevance(source: RunCall, scores: Callable[[Tensor], Tensor], x: Tensor, N: int) -> Tensor:
-    """Equations 5 and 6 over the image's own layers, from the last attention of words or answer to the image."""
+    """Equations 5 and 6 over the image's own layers, from the last attention of words or answer to the image.
+
+    Of that last one the gradient is taken along the simplex, `∇A − Σ A ∇A`, which is that of its scores.
+    """
     with watch(source.run.model, grad=True) as seen:
         found = scores(x)[0]
     # Weights without a head axis are recorded as a view, which no gradient reaches; what they view is reached.
@@ -416,7 +419,10 @@ def _run_relevance(source: RunCall, scores: Callable[[Tensor], Tensor], x: Tenso
             for one, g in zip(seen, gradients, strict=True)
             if g is not None
         ]
-        means = [positive_part(w, g).detach().mean(0) for w, g in used if w.shape[-1] == N]
+        # Weights of a pooling sum to one, so that a constant in their gradient means nothing; that of values of one
+        # sign would hide all else.
+        centred = [(w, g if w.shape[-2] == N else g - (w * g).sum(-1, keepdim=True)) for w, g in used]
+        means = [positive_part(w, g).detach().mean(0) for w, g in centred if w.shape[-1] == N]
         last = next(mean for mean in reversed(means) if len(mean) != N)  # of the answer or the words
         row = last[t] if len(last) == len(found) else last.mean(0)
         for mean in reversed(means):
