@@ -11,7 +11,7 @@ from torch import Tensor
 
 from foveate.checks import at_least_float32, beside_rows, check_dim, check_floating, check_mask, is_tracing
 from foveate.ops.derivatives import needs_function
-from foveate.ops.simplex import MAX_ALPHA, _entmax_flat, _entmax_steep, _steep_product, limit_gradient
+from foveate.ops.simplex import MAX_ALPHA, _entmax_flat, _entmax_steep, _may_ask, _steep_product, limit_gradient
 
 _SMALL = 0.03  # below it, a series replaces differences that cancel
 
@@ -81,7 +81,9 @@ def _entmax_alpha(scores: Tensor, alpha: Tensor) -> Tensor:
     gain = (alpha.double() - 1).expand_as(top)
     weights = _entmax_flat(finite - peak, gain.clamp(max=1.0))
     steep = (gain > 1)[..., 0]
-    if bool(steep.any()):
+    if not _may_ask(steep):
+        weights = torch.where(gain > 1, _entmax_steep(finite, peak, gain.clamp(min=1.0)), weights)
+    elif bool(steep.any()):
         weights[steep] = _entmax_steep(finite[steep], peak[steep], gain[steep])
     weights = weights / weights.sum(-1, keepdim=True)
     return weights.masked_fill(nothing, 0).to(scores.dtype).contiguous()
