@@ -110,13 +110,15 @@ def vqa(arguments: argparse.Namespace) -> dict[str, list[Row]]:
     """300 questions of Scenes to the embedded run."""
     run = fv.load("scenes-vqa")
     cases, lookers = find_cases(read_data("scenes", None, "val"), arguments.questions), lookers_of(run)
-    options: dict[str, Any] = {"steps": 5, "draws": 2, "batch_size": 32}
-    found = compare_methods(lookers, cases, ways=("pixels", "tokens", "kept", "mean"), progress=shown, **options)
-    tables = tables_of("scenes-vqa", found)
-    few = cases[:: max(len(cases) // 16, 1)]
+    options: dict[str, Any] = {"steps": 5, "batch_size": 32, "progress": shown}
+    first = {"attention": lookers["attention"]}
+    found = compare_methods(first, cases, fits=(), ways=("pixels", "tokens", "kept", "mean"), draws=2, **options)
+    tables = tables_of(f"scenes-vqa, {len(cases)} questions", found)
+    third, few = cases[::3], cases[:: max(len(cases) // 12, 1)]
+    found = compare_methods(lookers, third, ways=("pixels", "tokens", "kept", "mean"), draws=1, **options)
+    tables |= tables_of("scenes-vqa", found)
     tables["scenes-vqa: randomised"] = insensitive("scenes-vqa", run.model, lookers, few)
-    only = {name: lookers[name] for name in ("attention", "relevance")}
-    roads = compare_methods(only, few, ways=("road",), fits=("multimodal",), progress=shown, **options)
+    roads = compare_methods(first, few, ways=("road",), fits=(), draws=1, **options)
     return {**tables, **tables_of("scenes-vqa, ROAD", roads)}
 
 

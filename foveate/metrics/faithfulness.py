@@ -356,7 +356,7 @@ def erase(images: Tensor, amount: Tensor, fill: str | Tensor = "blur") -> Tensor
     if isinstance(fill, str) and fill == "road":
         return impute(images, amount > 0.5, noise=0.0)
     if isinstance(fill, str):
-        fill = _blurred(images) if fill == "blur" else images.mean((-2, -1), keepdim=True)
+        fill = blurred(images) if fill == "blur" else images.mean((-2, -1), keepdim=True)
     share = F.interpolate(amount[:, None].to(images), images.shape[-2:], mode="nearest-exact")
     return torch.lerp(images, fill.to(images).expand_as(images), share)
 
@@ -440,7 +440,7 @@ def _measure(
 def _filler(fill: Fill, images: Tensor) -> Callable[[Tensor], Any]:
     """From cells that are gone (B, h, w) to what is scored; what does not depend on them is computed once."""
     if isinstance(fill, str | Tensor):
-        put = _blurred(images) if isinstance(fill, str) and fill == "blur" else fill
+        put = blurred(images) if isinstance(fill, str) and fill == "blur" else fill
         return lambda gone: erase(images, gone, put)
     make = fill
     return lambda gone: make(images, gone)
@@ -469,7 +469,7 @@ def order_of_removal(maps: Tensor) -> Tensor:
     return torch.empty_like(order).scatter_(1, order, places).view_as(maps)
 
 
-def _blurred(images: Tensor, deviation: float = 0.08) -> Tensor:
+def blurred(images: Tensor, deviation: float = 0.08) -> Tensor:
     """Images under a Gaussian with a standard deviation of a fraction of the longer side; edges are repeated."""
     sigma = deviation * max(images.shape[-2:])
     reach = max(1, round(2.5 * sigma))

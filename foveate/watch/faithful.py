@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from foveate.checks import check_counts
 from foveate.errors import DataError, ShapeError, UnknownName
 from foveate.io import ProgressBar
-from foveate.metrics.faithfulness import Curve, cells_removed, erase, impute, order_of_removal
+from foveate.metrics.faithfulness import Curve, blurred, cells_removed, erase, impute, order_of_removal
 from foveate.metrics.maps import box_maps, centre_maps, random_maps, uniform_maps
 from foveate.metrics.statistics import Interval, bootstrap_interval
 from foveate.ops.resample import resample_map
@@ -333,10 +333,10 @@ class Faithfulness:
         way = "pixels" if "pixels" in self.curves else next(iter(self.curves))
         gain = self.above(fraction, way)[RANDOM]
         if gain.low == gain.high:
-            return "one score alone says little" if gain.mean > 0 else "the map is no better than a random one here"
+            return "one score alone says little"
         if gain.low > 0:
             return "the model uses what the map shows"
-        return "the map is worse than a random one" if gain.high < 0 else "the map is no better than a random one"
+        return "the map is worse than a random one" if gain.high < 0 else "the difference may be chance"
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -448,16 +448,17 @@ def faithfulness(
     passes = sum(len(part.masks) for part in plan)
     curves: dict[str, dict[str, Curve]] = {}
     at_region: dict[str, dict[str, Tensor]] = {}
-    whole = F.interpolate(image, image.shape[-2:])
+    if isinstance(fill, str) and fill == "blur":
+        fill = blurred(image)
     with ProgressBar("faithfulness", passes, unit="image", show=show, leave=False) as bar:
         for way, part in zip(names, plan, strict=True):
             rows = []
             for gone in torch.stack(part.masks).split(batch_size):
                 if way == "tokens":
                     assert model.mask is not None
-                    rows.append(model.mask(whole, gone))
+                    rows.append(model.mask(image, gone))
                 else:
-                    rows.append(model.score(_without(whole.expand(len(gone), -1, -1, -1), gone, way, fill)))
+                    rows.append(model.score(_without(image.expand(len(gone), -1, -1, -1), gone, way, fill)))
                 bar.update(len(gone))
             curves[way], region = part.curves(torch.cat(rows), len(seen.words), draws)
             if region and way != "kept":

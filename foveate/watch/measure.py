@@ -420,6 +420,21 @@ def lookers_of(model: Any, processor: Any = None, prompt: str = PROMPT) -> dict[
     return {name: partial(_look_at_case, model, processor, prompt, options) for name, options in rows.items()}
 
 
+def looker_with(model: Any, processor: Any, prompt: str, options: Mapping[str, Any]) -> Looker:
+    """Looking at a network or a run with options of `fv.look`."""
+    return partial(_look_at_case, model, processor, prompt, dict(options))
+
+
+def budget(maps: int, ways: Sequence[str], steps: int, draws: int = 3) -> int:
+    """The largest number of images that pass through the model for the faithfulness of one word.
+
+    >>> budget(0, ("pixels",), steps=10)  # the map, the region, uniform, centre and three random maps
+    72
+    """
+    kinds = 4 + draws + maps
+    return len(ways) * (kinds * steps + 2)
+
+
 def _look_at_case(
     model: Any, processor: Any, prompt: str, options: dict[str, Any], pixels: np.ndarray, case: Case
 ) -> Look:

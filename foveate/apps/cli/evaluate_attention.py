@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from foveate.apps.cli.terminal import Directory, print_table, save_figure
 from foveate.apps.report.page import html_cell, html_figure, html_page, html_table, html_text
 from foveate.errors import DataError
-from foveate.io import write_json
+from foveate.io import ProgressBar, write_json
 from foveate.lab.data import DATASETS, Dataset
 from foveate.lab.data.fixations import read_fixations
 from foveate.lab.data.samples import DataDirectory
@@ -21,7 +22,19 @@ from foveate.registry import lookup
 from foveate.watch import NEUTRAL, AttentionEvaluation, Maps, evaluate_attention, hub_source, open_model
 from foveate.watch.cases import Case, Gaze
 from foveate.watch.gaze_agreement import GAZE_MEASURES, evaluate_gaze
-from foveate.watch.measure import MEASURES, PROMPT, SIZE, MapSource, mean_region
+from foveate.watch.measure import (
+    FITS,
+    MEASURES,
+    PROMPT,
+    SIZE,
+    MapSource,
+    MethodComparison,
+    budget,
+    compare_methods,
+    looker_with,
+    lookers_of,
+    mean_region,
+)
 from foveate.watch.prompts import reads_text
 
 if TYPE_CHECKING:
@@ -47,6 +60,10 @@ def evaluate(
     layers: tuple[int, ...] | None = None,
     heads: tuple[int, ...] | None = None,
     method: str | None = None,
+    methods: tuple[str, ...] = (),
+    faithful: bool = False,
+    ways: tuple[str, ...] = ("pixels", "tokens"),
+    steps: int = 10,
     prompt: str = PROMPT,
     question: str = QUESTION,
     out: Directory | None = None,
@@ -69,6 +86,12 @@ def evaluate(
         layers: numbers of the layers to use, negative ones from the last; by default as in foveate look.
         heads: numbers of the heads to average; by default as in foveate look.
         method: attention, rollout, gradient or relevance; by default as in foveate look.
+        methods: names of methods to compare by truth, faithfulness, time and memory, or all.
+        faithful: measure whether the model uses what its map shows: the score of each word while more and more of what
+            it attends to is taken away.
+        ways: how it is taken away: pixels (blurred), tokens (masked from attention), kept (all other pixels), mean,
+            road.
+        steps: of taking away, from the whole image to nothing.
         prompt: wraps a phrase for models that generate.
         question: asked about an image with fixations, {task} being what people were to find.
         out: directory for the report, its figure and the numbers as JSON.
@@ -79,6 +102,9 @@ def evaluate(
         return against_gaze(model, root, split, limit, find_source(model, prompt, relative, **options), question, out)
     dataset = read_data(data, root, split, allow_outside)
     cases = find_cases(dataset, limit, texts)
+    if faithful or methods:
+        options["relative_to"] = NEUTRAL if relative else None
+        return believe(model, dataset, cases, methods, options, prompt, ways, steps, out)
     name, source = f"{dataset.name} {dataset.split}", find_source(model, prompt, relative, **options)
     found = evaluate_attention(model, name, source, cases, baselines=mean_map(data, root, dataset.split, texts))
     print_summary(found)
@@ -87,6 +113,85 @@ def evaluate(
     if out is not None:
         write_report(found, measure, out)
     return {"model": model, "data": found.data, "texts": len(found.groups), "maps of": found.summary()}
+
+
+def believe(
+    model: str,
+    dataset: Dataset,
+    cases: list[Case],
+    methods: tuple[str, ...],
+    options: dict[str, Any],
+    prompt: str,
+    ways: tuple[str, ...],
+    steps: int,
+    out: Path | None,
+) -> dict[str, Any]:
+    """Compare methods of looking, or the chosen one with maps that ignore the image, by truth and by faithfulness."""
+    network, processor = open_model(model)
+    every = lookers_of(network, processor, prompt)
+    first = next(iter(every))
+    chosen = {name: value for name, value in options.items() if value is not None}
+    lookers = {first: looker_with(network, processor, prompt, chosen) if chosen else every[first]}
+    for name in every if "all" in methods else methods:
+        lookers.setdefault(name, lookup("method of looking", name, every))
+    fits = FITS if "all" in methods else ()
+    most = budget(len(lookers) - 1 + len(fits), ways, steps)
+    print(f"{len(cases)} texts; for each, at most {most} images per word pass through the model", file=sys.stderr)
+
+    def shown(several: list[Case]) -> Iterator[Case]:
+        with ProgressBar("faithfulness", len(several), unit="text") as bar:
+            for case in several:
+                yield case
+                bar.update()
+
+    found = compare_methods(lookers, cases, fits=fits, ways=ways, steps=steps, progress=shown)
+    rows = found.rows()
+    head = list(rows[0])
+    size = f"{len(found.groups)} words about {len(set(found.groups))} images of {dataset.name} {dataset.split}"
+    title = f"{size}; cost in {found.faithful.unit}; ± half of the 95 % interval"
+    print_table(title, head, [[_cell(row[name]) for name in head] for row in rows])
+    print(found.faithful.sentence())
+    for name, why in found.failed.items():
+        print(f"{name} was left out: {why}", file=sys.stderr)
+    agreement = found.agreement() if len(found.names) > 2 else {}
+    if agreement:
+        print_table(
+            "rank correlation with mass inside, over methods",
+            list(agreement),
+            [[f"{v:.2f}" for v in agreement.values()]],
+        )
+    if out is not None:
+        write_faithful(model, found, title, out)
+    return {"model": model, "data": size, "sentence": found.faithful.sentence(), "rows": rows, "agreement": agreement}
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.0f}"
+    return value if isinstance(value, str) else str(value.brief)
+
+
+def write_faithful(model: str, found: MethodComparison, title: str, out: Path) -> None:
+    """Write faithful.json, a figure per way, and faithful.html."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows, faithful = found.rows(), found.faithful
+    plain = [{k: v if isinstance(v, str | float) else [v.mean, v.low, v.high] for k, v in row.items()} for row in rows]
+    write_json(out / "faithful.json", {"model": model, "methods": plain, **faithful.to_json(), "failed": found.failed})
+    head = list(rows[0])
+    parts = [
+        html_text("h1", f"Should one believe the maps of {model}?"),
+        html_text("p", faithful.sentence()),
+        html_text("p", title, "soft"),
+        html_table(
+            [html_cell("th", name) for name in head],
+            [[html_cell("td", _cell(row[name])) for name in head] for row in rows],
+        ),
+    ]
+    for way in faithful.curves:
+        figure = faithful.plot(way)
+        save_figure(figure, out / f"faithful-{way}.png")
+        parts.append(html_figure(figure, f"cost in {faithful.unit}, {way}"))
+    (out / "faithful.html").write_text(html_page(f"Faithfulness of {model}", parts), encoding="utf-8")
 
 
 def against_gaze(
