@@ -22,7 +22,7 @@ from foveate.lab.train.records import History
 from foveate.lab.train.weights import load_tensors, save_tensors
 
 RUNS = Path(hub.__file__).parent / "runs"
-LIMIT = 8_000_000  # bytes of an embedded run
+LIMIT = 10_000_000  # bytes of an embedded run
 BESIDE = ("whole.", "balance")  # weights of the dual encoder beside the attention
 
 

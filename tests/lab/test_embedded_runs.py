@@ -26,7 +26,7 @@ NAMES = sorted(path.parent.name for path in RUNS.glob("*/config.json"))
 def test_the_runs_are_small_and_hold_no_pickle():
     files = [path for path in RUNS.rglob("*") if path.is_file()]
     for name in NAMES:
-        assert sum(path.stat().st_size for path in files if path.parent.name == name) < 8e6, name
+        assert sum(path.stat().st_size for path in files if path.parent.name == name) < 10e6, name
     assert {path.suffix for path in files} == {".json", ".safetensors", ".md"}
 
 
