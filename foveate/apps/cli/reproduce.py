@@ -80,11 +80,16 @@ def reproduce(
     chosen = lookup("table", table, TABLES)
     rows = choose_rows(table, chosen, only)
     directory = out or Path("runs") / ("reproduce-tiny" if tiny else "reproduce")
-    session = Session(table, chosen, data, directory, rows, seeds)
+    session = Session(table, chosen, data, directory, rows, seeds, own=run)
+    if run is not None and (chosen.kind != "runs" or len({row.runs for row in rows}) != 1 or len(rows[0].runs) != 1):
+        raise DataError(
+            f"reproduce: expected a table whose rows share one training for --run, got {table}; try 000-shares or "
+            "001-table-6.4"
+        )
     if dry_run:
         _print_plan(session, throughput)
         return {"table": table, "runs": [directory for _, _, directory in session.trainings()]}
-    found = _run_tiny(session) if tiny else _run(session)
+    found = evaluate_all(session) if run is not None else _run_tiny(session) if tiny else _run(session)
     if is_first_process():
         notes = _notes(session)
         if chosen.kind == "ratings":
@@ -153,7 +158,7 @@ def _print_plan(session: Session, throughput: float) -> None:
     evaluations = [
         (
             row.name,
-            " + ".join(run.name for run in row.runs) or "measured",
+            " + ".join(run.name for run in row.runs) or ("quoted by the paper" if row.quoted else "measured"),
             " ".join([*session.table.splits, *row.changes]),
         )
         for row in session.rows
@@ -195,7 +200,8 @@ def compared(session: Session, found: Found) -> tuple[tuple[str, ...], list[tupl
             ours = value_of(session, column, row, found)
             difference = "" if ours is None or paper is None else f"{ours - paper:+.4g}"
             cells = ("–" if number is None else f"{number:.4g}" for number in (paper, ours))
-            rows.append((row.name, column.name, *cells, difference))
+            name = f"{row.name} (quoted)" if row.quoted else row.name
+            rows.append((name, column.name, *cells, difference))
     return ("row", "column", "paper", "ours", "difference"), rows
 
 

@@ -201,9 +201,7 @@ _CAPTIONS = tuple(
     )
 )
 _RDAN = (Panel("r-DAN", PaperRun("vqa-rdan-vqa1"), without_data=PaperRun("vqa-rdan-scenes", ("epochs=2",))),)
-_MDAN = (
-    Panel("m-DAN", PaperRun("matching-mdan-flickr30k"), without_data=PaperRun("matching-mdan-scenes", ("epochs=1",))),
-)
+_MDAN = (Panel("m-DAN", PaperRun("matching-mdan-flickr30k"), without_data="scenes-search"),)
 
 
 def _of_000(number: int, title: str, *chooses: str, human: bool = False) -> PaperFigure:

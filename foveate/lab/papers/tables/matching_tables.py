@@ -11,6 +11,7 @@ from foveate.lab.papers.tables.published import (
     FLICKR_KARPATHY,
     FLICKR_LISTS,
     FLICKR_VGG,
+    QUOTED,
     scan_features,
 )
 from foveate.lab.papers.tables.table import Column, FeatureFile, PaperRow, PaperRun, Table
@@ -119,6 +120,16 @@ _FROM_COCO = {
     ),
 }
 
+# Systems of other authors in table 2 of Nam et al. 2017.
+_QUOTED: dict[str, tuple[float | None, ...]] = {
+    "DCCA": (27.9, 56.9, 68.2, 4, 26.8, 52.9, 66.9, 4),
+    "mCNN": (33.6, 64.1, 74.9, 3, 26.2, 56.3, 69.6, 4),
+    "m-RNN-VGG": (35.4, 63.8, 73.7, 3, 22.8, 50.7, 63.1, 5),
+    "GMM+HGLMM FV": (35.0, 62.0, 73.8, 3, 25.0, 52.7, 66.0, 5),
+    "HGLMM FV": (36.5, 62.2, 73.3, None, 24.7, 53.4, 66.8, None),
+    "SPE": (40.3, 68.9, 79.9, None, 29.7, 60.1, 72.1, None),
+}
+
 MATCHING_TABLES: dict[str, Table] = {
     "002-table-1": _recalls(
         1,
@@ -188,6 +199,7 @@ MATCHING_TABLES: dict[str, Table] = {
             for head, metric in (("R@1", "r1"), ("R@5", "r5"), ("R@10", "r10"), ("MR", "median"))
         ),
         (
+            *(PaperRow(name, numbers, quoted=True) for name, numbers in _QUOTED.items()),
             PaperRow(
                 "DAN (VGG)",
                 (41.4, 73.5, 82.5, 2, 31.8, 61.7, 72.5, 3),
@@ -202,6 +214,7 @@ MATCHING_TABLES: dict[str, Table] = {
         FLICKR_LISTS,
         (FLICKR_VGG, FLICKR_14),
         (
+            QUOTED,
             "The paper does not say where dropout is applied.",
             "The ResNet is the one from transformers; its weights are not those of the authors.",
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from foveate.lab.papers.tables.table import FeatureFile, PublishedFile
 
+QUOTED = "The rows marked as quoted are systems of other authors as the paper prints them; nothing is trained for them."
 VQA_SITE = "visualqa.org/download.html"
 COCO_SITE = "cocodataset.org"
 KARPATHY = "Karpathy's caption_datasets.zip"

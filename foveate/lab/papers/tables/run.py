@@ -44,6 +44,7 @@ class Session:
         seeds: trainings per row.
         small: fields to change in every recipe by the kind of its model, for a run on tiny files.
         progress: show progress.
+        own: a run that every row evaluates, with the changes of the row, instead of trainings; None for the paper's.
     """
 
     name: str
@@ -54,11 +55,12 @@ class Session:
     seeds: int = 1
     small: Mapping[type, Sequence[str]] | None = None
     progress: bool = True
+    own: str | None = None
 
     @property
     def directory(self) -> Path:
         """Where the results of the table are written."""
-        return self.out / self.name
+        return self.out / self.name / ("" if self.own is None else Path(self.own).name)
 
     def recipe(self, run: PaperRun, seed: int) -> Recipe:
         """The recipe of a run with its seed, made small if the files are tiny."""
@@ -158,7 +160,10 @@ def evaluate_all(session: Session) -> dict[str, list[dict[str, float]]]:
     """The metrics of every row, one mapping per seed; keys are "<split>: <metric>"."""
     if session.table.kind == "ratings":  # what people say, see foveate.lab.papers.rating.table_study
         return {row.name: [] for row in session.rows}
-    return {row.name: [_evaluate(session, row, seed) for seed in range(session.seeds)] for row in session.rows}
+    return {
+        row.name: [] if row.quoted else [_evaluate(session, row, seed) for seed in range(session.seeds)]
+        for row in session.rows
+    }
 
 
 def _evaluate(session: Session, row: PaperRow, seed: int) -> dict[str, float]:
@@ -182,6 +187,7 @@ def _evaluate_split(
     session: Session, row: PaperRow, seed: int, runs: list[str], split: str, choice: bool
 ) -> dict[str, float]:
     """Metrics of one split; without published answers, the result files for the evaluation server."""
+    runs = runs if session.own is None else [session.own]
     changes = list(row.changes)
     loaded = [hub.load(run, changes) for run in runs]
     batch = read_run(runs[0])[0].training.batch_size

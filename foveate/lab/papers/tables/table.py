@@ -53,12 +53,14 @@ class PaperRow:
         paper: the paper's numbers, one per column; None where it reports none.
         runs: the trainings; the scores of several are averaged.
         changes: fields that differ in the evaluation.
+        quoted: True for a system of other authors, whose numbers the paper quotes: it has no training.
     """
 
     name: str
     paper: tuple[float | None, ...]
     runs: tuple[PaperRun, ...] = ()
     changes: tuple[str, ...] = ()
+    quoted: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from foveate.apps.cli import main
+from foveate.apps.cli.reproduce import compared
 from foveate.errors import DataError
 from foveate.lab.papers.tables import TABLES
 from foveate.lab.papers.tables.cost import cost_of, recipe_of, total
@@ -35,7 +37,7 @@ def test_rows_are_complete(name: str) -> None:
     assert table.rows
     for row in table.rows:
         assert len(row.paper) == len(table.columns), row.name
-        assert bool(row.runs) == (table.kind != "measurement")
+        assert bool(row.runs) == (table.kind != "measurement" and not row.quoted)
         for run in row.runs:
             assert run.recipe in RECIPES
             override(recipe_of(run), row.changes)
@@ -112,6 +114,34 @@ def test_time_is_relative_to_softmax_whatever_rows_are_asked_for() -> None:
     assert [row.name for row in choose_rows("000-table-2", TABLES["000-table-2"], ["Unimodal continuous"])] == [
         "Unimodal continuous"
     ]
+
+
+def test_rows_of_other_authors_are_marked_and_train_nothing() -> None:
+    counts = {}
+    for name in ("004-table-1", "004-table-2"):
+        rows = TABLES[name].rows
+        counts[name] = sum(row.quoted for row in rows)
+        session = Session(name, TABLES[name], None, Path(), rows)
+        quoted = {row.name: [{"val: x": 0.0}] for row in rows} | {row.name: [] for row in rows if row.quoted}
+        shown = [line for line in compared(session, quoted)[1] if line[0].endswith("(quoted)")]
+        assert len(shown) == counts[name] * len(TABLES[name].columns)
+        assert {line[3] for line in shown} == {"–"}
+        assert len(list(session.trainings())) == 2
+    assert counts == {"004-table-1": 11, "004-table-2": 6}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["000-table-1", "--run", "scenes-vqa"], "expected a table whose rows share one training for --run"),
+        (["000-figure-9"], "did you mean '000-figure"),
+    ],
+)
+def test_what_cannot_be_evaluated_says_so(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", *arguments]) != 0
+    assert message in capsys.readouterr().err
 
 
 def test_no_zero_area_is_printed_for_softmax() -> None:
