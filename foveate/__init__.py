@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         scaled_dot_product_attention,
     )
     from foveate.errors import DataError, FoveateError, MissingExtra, ShapeError, UnknownName
-    from foveate.lab.hub import load
+    from foveate.lab.hub import from_pretrained, load
     from foveate.ops import (
         DENSITIES,
         TRANSFORMS,
@@ -70,6 +70,7 @@ __all__ = [
     "entmax",
     "fenchel_young_loss",
     "fit_mixture",
+    "from_pretrained",
     "fusedmax",
     "gfusedmax",
     "hf",
@@ -104,7 +105,7 @@ _HOMES = {
         "scaled_dot_product_attention",
     ),
     "foveate.errors": ("DataError", "FoveateError", "MissingExtra", "ShapeError", "UnknownName"),
-    "foveate.lab.hub": ("load",),
+    "foveate.lab.hub": ("from_pretrained", "load"),
     "foveate.watch": ("look",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

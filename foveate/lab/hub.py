@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from foveate.errors import DataError
+from foveate.io import write_json
 from foveate.lab.features import Familiarity
 from foveate.lab.tasks import AnyTask, Predictor
 from foveate.lab.tasks.inputs import ImagePredictor
-from foveate.lab.train.recipe import file_errors, read_run, read_task, run_directory
+from foveate.lab.train.recipe import file_errors, read_run, read_task, run_directory, to_config
 from foveate.lab.train.records import CONFIG, ENVIRONMENT, FAMILIARITY, METRICS, VOCABULARY
 from foveate.lab.train.weights import (
     WEIGHTS,
@@ -24,6 +27,7 @@ from foveate.lab.train.weights import (
     half_precision,
     load_tensors,
     load_weights,
+    named_tensors,
     read_header,
     save_tensors,
 )
@@ -36,7 +40,7 @@ SLACK, SLACK_TENSORS, TENSORS_PER_WEIGHT = 256 << 20, 10_000, 50
 
 
 def load(
-    run: str | Path, changes: Iterable[str] = (), *, device: torch.device | str | None = None
+    run: str | Path, changes: Iterable[str] = (), *, device: torch.device | str | None = None, **fields: Any
 ) -> Predictor[Any, Any]:
     """Load a trained run; the result has the calls of its task: `answer`, `caption`, `match`, ...
 
@@ -45,13 +49,15 @@ def load(
 
     Args:
         run: directory of a run, or name of one inside the package.
-        changes: fields of its recipe to change, as "field=value": `load(run, ["mechanism=multimodal"])` attends with a
-            mixture in a model that was trained with another mechanism.
+        changes: fields of its recipe to change, as "field=value", for names that are no Python keywords:
+            `load(run, ["ccr.weight=1"])`.
         device: of the model; the CPU by default.
+        fields: fields of its recipe to change, by name: `load(run, mechanism="multimodal")` attends with a mixture in a
+            model that was trained with another mechanism, `mechanism_options={"max_components": 2}` sets its options.
 
     Raises DataError for a missing or damaged file, a newer version and weights of another model.
     """
-    directory, changes = run_directory(run), tuple(changes)
+    directory, changes = run_directory(run), (*changes, *as_changes(fields))
     task: AnyTask = read_run(directory, changes)[1] if changes else read_task(directory)
     if not (directory / WEIGHTS).is_file():
         raise DataError(
@@ -61,7 +67,7 @@ def load(
         _check_size(task, directory / WEIGHTS)
         model = task.build_model()
     load_weights(model, directory / WEIGHTS)
-    predictor = task.predictor(model.to(device or "cpu").eval())
+    predictor = replace(task.predictor(model.to(device or "cpu").eval()), files=StoredRun(str(run), directory, changes))
     if isinstance(predictor, ImagePredictor) and (directory / FAMILIARITY).is_file():
         path = directory / FAMILIARITY
         return replace(predictor, read_familiarity=lambda: Familiarity.from_tensors(load_tensors(path)[0]))
@@ -111,26 +117,68 @@ def load_embedder(where: str, run: str, device: str | None = None) -> tuple[Any,
     return predictor, name, sha.hexdigest()[:16]
 
 
+@dataclass(frozen=True)
+class StoredRun:
+    """The files of a loaded run, which write it again.
+
+    Attributes:
+        name: as it was passed to `load`.
+        directory: of the run.
+        changes: of its recipe, as they were passed to `load`.
+    """
+
+    name: str
+    directory: Path
+    changes: tuple[str, ...] = ()
+
+    def save(self, model: nn.Module, directory: Path, *, half: bool) -> Path:
+        """Write what is needed to use the run, without checkpoint and log, with the weights of the model."""
+        if (directory / CONFIG).exists():
+            raise DataError(f"save_pretrained: expected a new directory, got the run in {directory}; choose another")
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in (VOCABULARY, *OPTIONAL):
+            if (self.directory / name).exists():
+                shutil.copyfile(self.directory / name, directory / name)
+        stored, state = load_tensors(self.directory / WEIGHTS)
+        tensors = {name: _as_stored(tensor, stored.get(name)) for name, tensor in named_tensors(model).items()}
+        save_tensors(directory / WEIGHTS, half_precision(tensors) if half else tensors, state)
+        write_json(directory / CONFIG, to_config(read_run(self.directory, self.changes)[0]))  # last: it makes a run
+        return directory
+
+    def push(self, model: nn.Module, repository: str, **options: Any) -> str:
+        """Upload the same files to a repository of the Hub."""
+        from huggingface_hub import HfApi
+
+        api = HfApi()
+        with TemporaryDirectory() as place:
+            folder = self.save(model, Path(place, "run"), half=False)
+            try:
+                api.create_repo(repository, private=options["private"], exist_ok=True)
+                done = api.upload_folder(repo_id=repository, folder_path=folder, commit_message=options["message"])
+            except Exception as error:  # the Hub's own errors and the network's
+                raise DataError(
+                    f"push_to_hub: expected a repository of the Hub that you may write to, got {error}; check the name "
+                    f"{repository!r}, and log in with hf auth login"
+                ) from error
+        return str(done.commit_url)
+
+
+def _as_stored(tensor: torch.Tensor, stored: torch.Tensor | None) -> torch.Tensor:
+    """The tensor in the type in which a run stores it, if that loses nothing."""
+    if stored is None:
+        return tensor
+    same = tensor.cpu().to(stored.dtype)
+    return same if torch.equal(same.to(tensor.dtype), tensor.cpu()) else tensor
+
+
 def save_pretrained(run: str | Path, directory: Path, *, half: bool = False) -> Path:
-    """Copy what is needed to use a run, without checkpoint and log, into a new directory, after loading it once.
+    """Copy what is needed to use a run into a new directory; see `Predictor.save_pretrained`.
 
     Args:
         run: directory of a run, or name of one inside the package.
-        directory: to create; raises DataError if it already holds a run.
-        half: write the matrices in float16; they are float32 again when they are loaded.
+        directory, half: as there.
     """
-    source, directory = run_directory(run), Path(directory)
-    load(source)
-    if (directory / CONFIG).exists():
-        raise DataError(f"save_pretrained: expected a new directory, got the run in {directory}; choose another")
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in (*REQUIRED, *OPTIONAL):
-        if (source / name).exists():
-            shutil.copyfile(source / name, directory / name)
-    if half:
-        tensors, state = load_tensors(source / WEIGHTS)
-        save_tensors(directory / WEIGHTS, half_precision(tensors), state)
-    return directory
+    return load(run).save_pretrained(directory, half=half)
 
 
 def from_pretrained(
@@ -158,6 +206,23 @@ def from_pretrained(
                 "check the name and the connection"
             ) from error
     return load(directory, device=device)
+
+
+def as_changes(fields: Mapping[str, Any]) -> list[str]:
+    """Fields of a recipe by name as the texts that `override` reads.
+
+    >>> as_changes({"mechanism": "entmax", "mechanism_options": {"alpha": 2}, "limit": None, "map_size": (7, 7)})
+    ['mechanism=entmax', 'mechanism_options.alpha=2', 'limit=none', 'map_size=7,7']
+    """
+    changes = []
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            changes += [f"{name}.{change}" for change in as_changes(value)]
+        else:
+            items = value if isinstance(value, tuple | list) else [value]
+            plain = [str(item).lower() if item is None or isinstance(item, bool) else str(item) for item in items]
+            changes.append(f"{name}={','.join(plain)}")
+    return changes
 
 
 def _check_size(task: AnyTask, path: Path) -> None:

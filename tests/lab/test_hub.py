@@ -89,6 +89,47 @@ def test_a_saved_run_may_be_in_half_precision(run: Path, tmp_path: Path) -> None
         assert torch.equal(second[name], expected), name
 
 
+def test_fields_are_changed_by_keyword_and_saved(run: Path, tmp_path: Path) -> None:
+    loaded = hub.load(run, noise=0.5)
+    assert loaded.task.settings.noise == 0.5
+    with torch.no_grad():
+        next(iter(loaded.model.parameters())).add_(1.0)
+    again = hub.load(loaded.save_pretrained(tmp_path / "changed"))
+    assert again.task.settings.noise == 0.5
+    for name, tensor in loaded.model.state_dict().items():
+        assert torch.equal(tensor, again.model.state_dict()[name])
+    with pytest.raises(UnknownName, match="did you mean 'noise'"):
+        hub.load(run, nois=1)
+    assert repr(loaded).startswith("ToyPredictor(")
+    assert 1 <= len(repr(loaded).splitlines()) <= 5
+    with pytest.raises(DataError, match=r"save_pretrained: expected a run that was loaded"):
+        loaded.task.predictor(loaded.model).save_pretrained(tmp_path / "none")
+
+
+def test_a_run_is_pushed_to_the_hub(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[str, object] = {}
+
+    class Api:
+        def create_repo(self, name: str, **options: object) -> None:
+            sent.update(options, name=name)
+
+        def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str) -> object:
+            sent.update(files={path.name for path in folder_path.iterdir()}, message=commit_message)
+            return type("Commit", (), {"commit_url": f"https://hub/{repo_id}"})()
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Api)
+    assert hub.load(run).push_to_hub("owner/name", private=True) == "https://hub/owner/name"
+    assert sent["files"] >= {"config.json", "vocabulary.json", "model.safetensors"}
+    assert sent["private"] is True
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("401")
+
+    monkeypatch.setattr(Api, "create_repo", refuse)
+    with pytest.raises(DataError, match=r"push_to_hub: expected a repository .* got 401; .* hf auth login"):
+        hub.load(run).push_to_hub("owner/name")
+
+
 def test_a_name_of_the_hub_is_fetched_without_anything_else(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
 

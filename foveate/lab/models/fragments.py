@@ -51,6 +51,10 @@ class Fragments:
     attention: tuple[Attended, ...] = ()
     whole: Tensor | None = None
 
+    def __repr__(self) -> str:
+        size, grid = tuple(self.values.shape), self.grid if isinstance(self.grid, tuple) else None
+        return f"Fragments(values {size}, grid={grid}, {'' if self.mask is None else 'padded, '}on {self.values.device})"
+
     def __len__(self) -> int:
         return len(self.values)
 

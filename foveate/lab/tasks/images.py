@@ -328,16 +328,20 @@ def encoder_input(encoder: AnyImageEncoder, images: Tensor | ImageFeatures) -> T
 def to_pixels(image: ImageLike) -> np.ndarray[Any, Any]:
     """An image in any form as (H, W, 3) uint8; DataError if it cannot be read.
 
+    Arrays and tensors are (H, W, 3) or (3, H, W), of uint8 or of floating-point numbers from 0 to 1.
+
     >>> to_pixels(np.zeros((2, 3, 3), np.uint8)).shape, to_pixels(torch.zeros(3, 2, 3, dtype=torch.uint8)).shape
     ((2, 3, 3), (2, 3, 3))
+    >>> to_pixels(torch.ones(3, 2, 4)).max()
+    255
     """
     if isinstance(image, str | Path | bytes):
         return decode_image(image)
     if isinstance(image, Tensor):
         plain = image.detach().cpu()
-        image = (plain.movedim(0, -1) if plain.ndim == 3 and len(plain) == 3 else plain).numpy()
+        image = (plain.float() if plain.is_floating_point() else plain).numpy()  # NumPy has no bfloat16
     if isinstance(image, np.ndarray):
-        return image
+        return _eight_bits(image if image.ndim != 3 or image.shape[-1] == 3 else np.moveaxis(image, 0, -1))
     convert = getattr(image, "convert", None)
     if convert is None:
         raise DataError(
@@ -345,3 +349,19 @@ def to_pixels(image: ImageLike) -> np.ndarray[Any, Any]:
             "pass one image, or a list to the call that takes several"
         )
     return np.asarray(convert("RGB"))
+
+
+def _eight_bits(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array (H, W, 3) as uint8; raises DataError for other shapes, and for numbers that are no brightness."""
+    if pixels.ndim != 3 or pixels.shape[-1] != 3 or 0 in pixels.shape:
+        raise DataError(
+            f"image: expected an array (H, W, 3) or (3, H, W), got {pixels.shape}; pass one image with three colours"
+        )
+    if pixels.dtype == np.uint8:
+        return pixels
+    if np.issubdtype(pixels.dtype, np.floating) and 0 <= pixels.min() <= pixels.max() <= 1:
+        return np.asarray((pixels * 255).round(), np.uint8)
+    raise DataError(
+        f"image: expected uint8 from 0 to 255, or floating-point numbers from 0 to 1, got {pixels.dtype} from "
+        f"{pixels.min():.4g} to {pixels.max():.4g}; undo its normalisation, or pass the file"
+    )

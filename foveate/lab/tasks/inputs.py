@@ -240,8 +240,23 @@ class WordAttention:
     words: tuple[str, ...]
     attention: Attended
 
+    def __repr__(self) -> str:
+        return f"WordAttention({' '.join(self.words)!r}, over {describe_grid(self.attention)})"
 
-@dataclass(frozen=True)
+
+def describe_grid(attended: Attended) -> str:
+    """The locations of an attention in words: "a grid of 7 x 7", "36 regions".
+
+    >>> describe_grid(Attended(torch.zeros(1, 2), torch.full((1, 4), 0.25), None, (2, 2)))
+    'a grid of 2 x 2'
+    """
+    grid = attended.grid
+    if isinstance(grid, tuple) and len(grid) == 2 and all(isinstance(side, int) for side in grid):
+        return f"a grid of {grid[0]} x {grid[1]}"
+    return f"{attended.weights.shape[-1]} regions"
+
+
+@dataclass(frozen=True, repr=False)
 class ImagePredictor(Predictor[ImageTask, Model]):
     """A trained model that reads images in any form.
 
@@ -256,10 +271,10 @@ class ImagePredictor(Predictor[ImageTask, Model]):
         """The features of the images that the run was trained on, read when they are first needed."""
         return None if self.read_familiarity is None else self.read_familiarity()
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return _device(self.model)
+    def _about(self) -> str:
+        chosen = self.task.settings
+        words = f"{len(self.task.inputs.words):,} tokens"
+        return f"{type(self.task).__name__} of {chosen.dataset} with {chosen.mechanism}, {words}"
 
     def warnings(self, images: Tensor | ImageFeatures) -> list[str | None]:
         """Per image that `read_images` returned, a warning if it is unlike the training images, or None."""

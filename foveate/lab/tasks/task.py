@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -218,6 +219,17 @@ AnyTask: TypeAlias = Task[Any, Any, Any, Any, Any]
 TaskType = TypeVar("TaskType", bound=AnyTask)
 
 
+class RunFiles(Protocol):
+    """The files of a run, which write it again with the weights that the model has now; see `foveate.lab.hub`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def save(self, model: nn.Module, directory: Path, *, half: bool) -> Path: ...
+
+    def push(self, model: nn.Module, repository: str, **options: Any) -> str: ...
+
+
 @dataclass(frozen=True)
 class Predictor(Generic[TaskType, Model]):
     """A trained model behind the calls of its task: subclasses add `answer`, `caption`, `match`, `embed_image`, ...
@@ -225,15 +237,54 @@ class Predictor(Generic[TaskType, Model]):
     Attributes:
         task: knows the vocabulary and how inputs become a batch.
         model: in evaluation mode.
+        files: of the run that was loaded; None for a model that was not loaded from files.
     """
 
     task: TaskType
     model: Model
+    files: RunFiles | None = field(default=None, kw_only=True)
 
     @property
     def device(self) -> torch.device:
         """Device of the model."""
         return next(iter(self.model.parameters()), torch.empty(0)).device
+
+    def save_pretrained(self, directory: str | Path, *, half: bool = False) -> Path:
+        """Write the run with the weights that the model has now; `fv.load(directory)` loads it.
+
+        Args:
+            directory: to create; raises DataError if it already holds a run.
+            half: write the matrices in float16; they are float32 again when they are loaded.
+        """
+        return self._files("save_pretrained").save(self.model, Path(directory), half=half)
+
+    def push_to_hub(self, repository: str, *, private: bool = False, message: str = "Upload a run of foveate") -> str:
+        """Write the run to a repository of the Hugging Face Hub, created if needed; `fv.from_pretrained` loads it.
+
+        Args:
+            repository: `owner/name`.
+            private: of a new repository.
+            message: of the commit.
+
+        Returns:
+            the address of the commit.
+        """
+        return self._files("push_to_hub").push(self.model, repository, private=private, message=message)
+
+    def _files(self, where: str) -> RunFiles:
+        if self.files is None:
+            raise DataError(f"{where}: expected a run that was loaded, got a model without files; use fv.load")
+        return self.files
+
+    def __repr__(self) -> str:
+        name = "" if self.files is None else f"({self.files.name!r})"
+        lines = [f"{type(self).__name__}{name}", *filter(None, [self._about()])]
+        count = sum(parameter.numel() for parameter in self.model.parameters())
+        return "\n  ".join([*lines, f"{type(self.model).__name__}, {count:,} parameters on {self.device}"])
+
+    def _about(self) -> str:
+        """What the run does, in one line."""
+        return ""
 
 
 @dataclass(frozen=True)

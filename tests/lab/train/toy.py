@@ -107,7 +107,7 @@ class ToyModel(nn.Module):
         return self.last(self.drop(torch.tanh(self.norm(self.first(points.to(self.last.weight))))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ToyPredictor(Predictor):
     def nearest(self, x: float, y: float) -> int:
         """Which disc is nearest to a point."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from foveate.lab.features import ImageFeatures
 from foveate.lab.models import Captioned, Captioner
 from foveate.lab.models.decoding import Decoded
 from foveate.lab.tasks.images import ImageLike, encoder_input
-from foveate.lab.tasks.inputs import ImagePredictor, WordAttention
+from foveate.lab.tasks.inputs import ImagePredictor, WordAttention, describe_grid
 from foveate.lab.tasks.task import RunGraph, TensorModule, example_pixels
 
 if TYPE_CHECKING:
@@ -45,8 +45,14 @@ class GeneratedCaption:
     best: tuple[tuple[str, float], ...]
     warning: str | None = None
 
+    def __repr__(self) -> str:
+        lines = [f"GeneratedCaption({self.text!r}, log probability {self.log_probability:.2f})"]
+        lines += [f"{text!r}, {value:.2f}" for text, value in self.best[1:3]]
+        lines += [f"attention of {len(self.words)} words over {describe_grid(self.attention)}"]
+        return "\n  ".join([*lines, *filter(None, [self.warning])])
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class CaptionPredictor(ImagePredictor["Captioning", Captioner]):
     """Writes captions: `fv.load(run).caption(image)`."""
 
@@ -57,14 +63,28 @@ class CaptionPredictor(ImagePredictor["Captioning", Captioner]):
         inputs = (example_pixels(self.read_images),)
         return RunGraph(TensorModule(self.model, self.task.greedy), inputs, ("images",), ("tokens", "scores"), usage)
 
-    def caption(self, image: ImageLike, **search: Any) -> GeneratedCaption:
-        """Caption an image.
+    @overload
+    def caption(self, image: ImageLike, **search: Any) -> GeneratedCaption: ...
+
+    @overload
+    def caption(self, image: Sequence[ImageLike], **search: Any) -> list[GeneratedCaption]: ...
+
+    def caption(
+        self, image: ImageLike | Sequence[ImageLike], **search: Any
+    ) -> GeneratedCaption | list[GeneratedCaption]:
+        """Caption an image, or several in batches.
 
         Args:
-            image: a path, the bytes of a file, an array (H, W, 3) of uint8, a tensor or a Pillow image.
+            image: a path, the bytes of a file, an array (H, W, 3) of uint8 or of floats from 0 to 1, a tensor, a Pillow
+                image, or a list of those.
             search: options of `captions`.
+
+        Returns:
+            One caption, or a list if a list was passed.
         """
-        return self.captions([image], **search)[0]
+        if isinstance(image, list | tuple):
+            return self.captions(image, **search)
+        return self.captions([cast(ImageLike, image)], **search)[0]
 
     def look(self, image: ImageLike, text: str) -> WordAttention:
         """Where the model looks before it writes each word of a given caption (teacher forcing).

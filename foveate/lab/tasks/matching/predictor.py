@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
     """Scores images with sentences: `fv.load(run).match(images, texts)`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from foveate.lab.data.vocabulary import PAD
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import Answered, AnsweringModel
 from foveate.lab.tasks.images import ImageLike, encoder_input
-from foveate.lab.tasks.inputs import ImagePredictor
+from foveate.lab.tasks.inputs import ImagePredictor, describe_grid
 from foveate.lab.tasks.task import RunGraph, TensorModule, example_pixels, example_tokens
 from foveate.lab.tasks.vqa.data import VQABatch
 
@@ -53,22 +53,62 @@ class Answer:
     warning: str | None = None
     steps: tuple[tuple[Attended, tuple[tuple[str, float], ...]], ...] = ()
 
+    def __repr__(self) -> str:
+        ranked = ", ".join(f"{text} {score:.2f}" for text, score in self.best[:5])
+        words = ", ".join(f"{word} {weight:.2f}" for word, weight in self.words)
+        lines = [f"Answer({self.text!r}, {self.confidence:.2f})", f"best ({self.scores_are} scores): {ranked}"]
+        lines += [f"words: {words}", f"attention over {describe_grid(self.attention)}", *filter(None, [self.warning])]
+        return "\n  ".join(lines)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
     """Answers questions about images: `fv.load(run).answer(image, question)`."""
 
-    def answer(self, image: ImageLike, question: str, *, top: int = 5) -> Answer:
-        """Answer a question about an image.
+    @overload
+    def answer(self, image: ImageLike, question: str, *, top: int = 5, batch_size: int = 32) -> Answer: ...
+
+    @overload
+    def answer(
+        self,
+        image: ImageLike | Sequence[ImageLike],
+        question: str | Sequence[str],
+        *,
+        top: int = 5,
+        batch_size: int = 32,
+    ) -> Answer | list[Answer]: ...
+
+    def answer(
+        self,
+        image: ImageLike | Sequence[ImageLike],
+        question: str | Sequence[str],
+        *,
+        top: int = 5,
+        batch_size: int = 32,
+    ) -> Answer | list[Answer]:
+        """Answer a question about an image, or several in batches.
 
         Args:
-            image: a path, the bytes of a file, an array (H, W, 3) of uint8, a tensor or a Pillow image.
-            question: in plain words.
+            image: a path, the bytes of a file, an array (H, W, 3) of uint8 or of floats from 0 to 1, a tensor, a Pillow
+                image, or a list of those.
+            question: in plain words, or a list. One image is asked several questions, one question is asked about
+                several images; lists of both have one length.
             top: number of answers to rank.
+            batch_size: examples per forward pass.
+
+        Returns:
+            One answer, or a list if a list was passed.
 
         Raises DataError for a question without words and for an image that cannot be read.
         """
-        return self.answers([image], [question], top=top)[0]
+        images: list[ImageLike] = [*image] if isinstance(image, list | tuple) else [cast(ImageLike, image)]
+        questions = [question] if isinstance(question, str) else list(question)
+        one = not isinstance(image, list | tuple) and isinstance(question, str)
+        count = max(len(images), len(questions)) if images and questions else 0
+        images = images * count if len(images) == 1 else images
+        questions = questions * count if len(questions) == 1 else questions
+        found = self.answers(images, questions, top=top, batch_size=batch_size)
+        return found[0] if one else found
 
     def graph(self) -> RunGraph:
         """The model as a graph from pixels and token ids to scores of answers, for `foveate export`."""

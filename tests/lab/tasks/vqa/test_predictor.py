@@ -49,6 +49,48 @@ def test_batches_do_not_change_answers(task: VQA, name: str) -> None:
         torch.testing.assert_close(alone.attention.map(6, 6), found.attention.map(6, 6), rtol=1e-3, atol=1e-4)
 
 
+def test_lists_are_answered_in_batches(task: VQA) -> None:
+    predictor, questions = task.predictor(model_of(task).eval()), ["Is it red?", "What colour is the star?"]
+    alone = [predictor.answer(image(), question).best for question in questions]
+    lists = ([image(), image()], questions), (image(), questions), ([image()], questions)
+    for images, asked in lists:
+        found = predictor.answer(images, asked, batch_size=2)
+        assert [[text for text, _ in one.best] for one in found] == [[text for text, _ in one] for one in alone]
+    assert [one.text for one in predictor.answer([image()] * 3, questions[0])] == [alone[0][0][0]] * 3
+    assert predictor.answer([], []) == []
+    with pytest.raises(DataError, match=r"answer: expected one image per question, got 2 and 3"):
+        predictor.answer([image()] * 2, [*questions, "Is it blue?"])
+
+
+def test_images_of_floats(task: VQA) -> None:
+    predictor, pixels = task.predictor(model_of(task).eval()), torch.from_numpy(image())
+    whole = predictor.answer(image(), "Is it red?").best
+    for same in (
+        pixels / 255,
+        (pixels / 255).movedim(-1, 0),
+        (pixels / 255).double().numpy(),
+        pixels.movedim(-1, 0).numpy(),
+    ):
+        assert predictor.answer(same, "Is it red?").best == whole
+    for wrong, message in (
+        (pixels.float(), r"got float32 from 0 to 2"),
+        (pixels / 255 - 0.5, "undo its normalisation"),
+        (pixels.long(), "got int64"),
+        (pixels.float() * torch.nan, "got float32 from nan"),
+        (pixels[..., 0], r"expected an array \(H, W, 3\)"),
+        (torch.zeros(0, 4, 3), r"expected an array \(H, W, 3\)"),
+    ):
+        with pytest.raises(DataError, match=message):
+            predictor.answer(wrong, "Is it red?")
+
+
+def test_what_is_printed_is_short(task: VQA) -> None:
+    predictor = task.predictor(model_of(task).eval())
+    for thing in (predictor, predictor.answer(image(), "Is it red?")):
+        assert 1 <= len(repr(thing).splitlines()) <= 5
+        assert "tensor(" not in repr(thing)
+
+
 def test_confidence_is_a_softmax_where_the_loss_is(task: VQA) -> None:
     chosen = replace(task, settings=replace(TINY, loss="cross-entropy"))
     answer = chosen.predictor(model_of(chosen).eval()).answer(image(), "Is it red?", top=1000)
