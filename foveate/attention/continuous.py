@@ -28,6 +28,7 @@ from foveate.attention.mechanism import Mechanism, read_options
 from foveate.errors import UnknownName
 from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.density import Density
+from foveate.ops.mixture import Mixture
 from foveate.ops.reading import weighted_sum
 from foveate.ops.ridge import ridge_coefficients, ridge_weights
 
@@ -171,6 +172,10 @@ class ContinuousAttention(nn.Module):
         mask = None if mask is None else mask[:, :n]
         basis = GaussianBasis.for_grid(*sizes) if self.basis is None else self.basis
         expectations = self._current_fit().expect(density, basis).to(values.dtype)
+        if mask is not None and isinstance(density, Mixture) and density.background is not None:
+            expectations = expectations + _read_background(density.background, basis, tuple(sizes), mask).to(
+                values.dtype
+            )
         B, (J, D) = values.shape[0], (len(basis), values.shape[-1])
         r = expectations.reshape(B, -1, J)
         Q = r.shape[1]
@@ -198,6 +203,18 @@ def _present(values: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return values
     return torch.where(mask.reshape(mask.shape[0], *[1] * (values.ndim - 3), mask.shape[-1], 1), values, 0)
+
+
+def _read_background(weight: Tensor, basis: Basis, sizes: tuple[int, ...], mask: Tensor) -> Tensor:
+    """(B, ..., J) by which a mask (B, n) changes the expectation under a background of weight (B, ...).
+
+    What is read from a background is the mean over the locations that count: elsewhere there is no value to read.
+    """
+    at = basis(positions(weight.new_zeros(1, math.prod(sizes)), sizes).double())
+    counts = mask.to(at.dtype)
+    mean = (counts @ at.to(counts.device)) / counts.sum(-1, keepdim=True).clamp(min=1)
+    change = (mean - basis.mass_in_image().to(mean)).masked_fill(mask.all(-1, keepdim=True), 0)
+    return weight.unsqueeze(-1) * change.reshape(len(mask), *[1] * (weight.ndim - 1), len(basis))
 
 
 def _query_axes(mask: Tensor | None) -> int:

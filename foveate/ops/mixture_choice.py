@@ -17,6 +17,7 @@ from foveate.ops.em import (
     both_floors,
     expectation_maximisation,
     log_likelihood,
+    round_gaussians,
     unpack,
     with_background,
 )
@@ -35,7 +36,7 @@ BACKGROUND = 0.3  # weight of the background at the start; anything from 0.05 to
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The number of components of the least criterion, row by row.
+    """The number of components of the least criterion, row by row; none where a background alone is as good.
 
     Attributes:
         begin, end: where its best start begins and where EM ends from there, one mixture per row. The beginning is
@@ -64,11 +65,13 @@ def choose_components(
     most = len(plan)
     again = is_tracing() or (points.weights.requires_grad and torch.is_grad_enabled())
     # without a background the equation as printed is ours
-    ours = criterion == "own" or (criterion == "equation" and not background)
+    own = criterion == "own"
+    ours = own or (criterion == "equation" and not background)
     if ours and start != "split" and native.can_mix(points.weights, points.positions, points.floor, most + background):
         means, variance = round_means(start, points, plan, generator)
-        cells, even = (points.weights, points.positions, both_floors(points)), BACKGROUND if background else 0.0
-        begin, end, costs, likelihood = native.choose(*cells, means, plan, variance, even, penalty, iterations)
+        cells, haze = (points.weights, points.positions, both_floors(points)), BACKGROUND if background else 0.0
+        options = plan, variance, haze, penalty, points.even, iterations
+        begin, end, costs, likelihood = native.choose(*cells, means, *options)
         first = unpack(begin, background) if again else None
         return Choice(first, unpack(end, background), likelihood, costs)
     begins, ends, likelihoods = [], [], []
@@ -78,12 +81,31 @@ def choose_components(
         begins.append(take(begun, best))
         ends.append(take(ended, best))
         likelihoods.append(found.gather(-1, best[:, None])[:, 0])
-    own = torch.stack(likelihoods, dim=-1)
-    score = torch.stack([_of_batch(points, end) for end in ends], dim=-1) if criterion == "batch" else own
-    costs = _charge(penalty, ends[-1], most, counted=criterion == "own") - 2 * score
-    chosen = costs.argmin(-1)
+    each = torch.stack(likelihoods, dim=-1)
+    score = torch.stack([_of_batch(points, end) for end in ends], dim=-1) if criterion == "batch" else each
+    costs = _charge(penalty, ends[-1], most, counted=own) - 2 * score
+    least = costs.amin(-1, keepdim=True)
+    chosen = (costs <= least + SAME).to(torch.uint8).argmax(-1)  # the first, as of restarts
     first = take(_join(begins), chosen) if again else None
-    return Choice(first, take(_join(ends), chosen), own.gather(-1, chosen[:, None]), costs)
+    last, likelihood = take(_join(ends), chosen), each.gather(-1, chosen[:, None])
+    if own and background:
+        nothing = least >= -SAME if points.even is None else least >= -2 * points.even[:, None] - SAME
+        likelihood = likelihood.masked_fill(nothing, 0)
+        last, first = _only_background(last, nothing), None if first is None else _only_background(first, nothing)
+    return Choice(first, last, likelihood, costs)
+
+
+def _only_background(mixtures: GaussianMixtures, where: Tensor) -> GaussianMixtures:
+    """The mixtures without components in the rows (B, 1) that have no structure."""
+    assert mixtures.log_background is not None
+    absent = round_gaussians(torch.full_like(mixtures.mean, 0.5), 1 / 12)
+    none = where.unsqueeze(-1)
+    return GaussianMixtures(
+        mixtures.log_weights.masked_fill(none, -torch.inf),
+        torch.where(none[..., None], absent.mean, mixtures.mean),
+        torch.where(none[..., None, None], absent.covariance, mixtures.covariance),
+        mixtures.log_background.masked_fill(where, 0),
+    )
 
 
 @torch.no_grad()

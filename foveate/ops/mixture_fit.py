@@ -16,7 +16,7 @@ from foveate.ops.compact import CompactDensity
 from foveate.ops.density import Density
 from foveate.ops.em import GaussianMixtures, Mixing, Points, expectation_maximisation
 from foveate.ops.gaussian import Gaussian
-from foveate.ops.kernels.mixtures import exponential, unit_weights
+from foveate.ops.grid import cell_variance
 from foveate.ops.mixture import Mixture
 from foveate.ops.mixture_choice import (
     CRITERIA,
@@ -129,6 +129,8 @@ def select_mixture(
     (`foveate.ops.em`), π_0 the weight of the background in the fit with the most components. The likelihood that a
     component can gain is proportional to its mass and to its contrast with the background; hence the square.
 
+    K = 0, the background alone, where no K is better than weights that are even over the locations that count.
+
     Args:
         weights, positions, iterations, restarts, mask, generator, floor, family, likelihood: as in `fit_mixture`.
         max_components: the largest K tried.
@@ -147,7 +149,8 @@ def select_mixture(
 
     Returns:
         The mixture with `criterion` (..., max_components); components beyond K* have weight zero. The candidates are
-        compared without a gradient, then the chosen start is run again with one.
+        compared without a gradient, then the chosen start is run again with one. With start "spread" a map that is its
+        own image in a mirror or rotation of the square has a mixture that is its own image too.
 
     Reference: Farinhas et al. 2021, equation 15.
 
@@ -199,13 +202,20 @@ def _points(
         weights, mask = torch.zeros_like(weights.sum(-1, keepdim=True)), None
         positions = positions.new_full((1, positions.shape[-1]), 0.5)
     batch, N = weights.shape[:-1], weights.shape[-1]
-    weights, filled = unit_weights(weights, mask) or _unit_weights(where, weights, mask)
+    weights, filled = _unit_weights(where, weights, mask)
     spread = floor_diagonal(where, positions, mask, floor)
+    even = None if mask is None else _even_likelihood(positions, mask).expand(batch).reshape(-1)
     if positions.ndim > 2:
         positions = positions.expand(*batch, *positions.shape[-2:]).reshape(-1, *positions.shape[-2:])
     if spread.ndim > 1:
         spread = spread.expand(*batch, -1).reshape(-1, spread.shape[-1])
-    return Points(weights.reshape(-1, N), positions, spread, likelihood == "cell"), filled.squeeze(-1)
+    return Points(weights.reshape(-1, N), positions, spread, likelihood == "cell", even), filled.squeeze(-1)
+
+
+def _even_likelihood(positions: Tensor, mask: Tensor) -> Tensor:
+    """(...) log p of the density p that is uniform on the cells that count: minus the logarithm of their area."""
+    cell = (12 * cell_variance(positions, mask)).prod(-1).sqrt()
+    return -(mask.sum(-1).clamp(min=1) * cell).clamp(max=1).log()
 
 
 def _unit_weights(where: str, weights: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -236,10 +246,10 @@ def _result(mixtures: GaussianMixtures, log_likelihood: Tensor, filled: Tensor, 
     """The mixture in the batch shape of `filled` from one Gaussian mixture per row."""
     mean = mixtures.mean.reshape(*filled.shape, *mixtures.mean.shape[2:])
     covariance = mixtures.covariance.reshape(*mean.shape, mean.shape[-1])
-    weights = torch.where(filled.unsqueeze(-1), exponential(mixtures.log_weights).reshape(mean.shape[:-1]), 0.0)
+    weights = torch.where(filled.unsqueeze(-1), mixtures.log_weights.exp().reshape(mean.shape[:-1]), 0.0)
     background = mixtures.log_background
     if background is not None:
-        background = torch.where(filled, exponential(background).reshape(filled.shape), 0.0)
+        background = torch.where(filled, background.exp().reshape(filled.shape), 0.0)
     likelihood = torch.where(filled, log_likelihood.reshape(filled.shape), 0.0)
     return Mixture(_members(family, mean, covariance), weights, likelihood, background=background)
 

@@ -1,20 +1,26 @@
 """Initial mixtures for EM, placed in three ways; only `split` is differentiable.
 
-Only `spread` is equivariant under rotations and reflections of the map (up to ties in a symmetric map): `random` and
-the first cuts of `split` are fixed places of the image.
+Only `spread` is equivariant under rotations and reflections of the map, also where the map is its own image in one of
+them: `random` and the first cuts of `split` are fixed places of the image.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from foveate.checks import is_tracing
 from foveate.ops.em import GaussianMixtures, Points, match_parts, round_gaussians
+from foveate.ops.grid import cell_variance
 from foveate.ops.kernels.mixtures import Plan, can_mix, spread_means
 from foveate.ops.memo import memo
 
 VARIANCE = 1e-3  # of a component at a random start (Farinhas et al. 2021, released code)
 SPREAD_VARIANCE = 5e-3  # of a component at a spread start: about a blob, so that ten steps of EM are enough
+ON_AXIS = 1e-5  # distance of a mean from an axis of the image below which it may lie on it
+ALIKE = 1e-5  # difference of two weights, relative to the largest of a row, below which they may be equal
 
 
 def random_start(points: Points, components: int, restarts: int, generator: torch.Generator | None) -> GaussianMixtures:
@@ -48,7 +54,8 @@ def spread_start(points: Points, components: int, restarts: int, generator: torc
     N = weights.shape[-1]
     nearest = torch.ones_like(weights)
     means: list[Tensor] = []
-    for u in _draw((restarts, components, 1), points.weights, generator).unbind(1):
+    draws = _draw((restarts, components, 1), points.weights, generator)
+    for u in draws.unbind(1):
         gain = weights * nearest
         mass = gain.cumsum(-1)
         # 1 - 1e-6: rounding must not move the draw past the last location with weight
@@ -59,7 +66,11 @@ def spread_start(points: Points, components: int, restarts: int, generator: torc
         distance2 = sum(((axis - at).square() for axis, at in zip(axes, mean, strict=True)), mass.new_zeros(()))
         nearest = torch.minimum(nearest, distance2) if means else distance2
         means.append(torch.cat(mean, dim=-1))
-    return round_gaussians(torch.stack(means, dim=2), SPREAD_VARIANCE)
+    found = torch.stack(means, dim=2)
+    symmetry = Symmetry.of(points)
+    if symmetry is not None:
+        found = found.index_copy(0, symmetry.rows, symmetry.means(draws[..., 0]).to(found))
+    return round_gaussians(found, SPREAD_VARIANCE)
 
 
 def round_means(start: str, points: Points, plan: Plan, generator: torch.Generator | None) -> tuple[Tensor, float]:
@@ -74,7 +85,148 @@ def round_means(start: str, points: Points, plan: Plan, generator: torch.Generat
         draws = torch.cat([_draw((R, K, axes), points.weights, generator).reshape(-1, axes) for K, R in plan])
     if start == "random":
         return draws.unsqueeze(0), VARIANCE
-    return spread_means(points.weights, points.positions, draws, plan), SPREAD_VARIANCE
+    means, mirrored = spread_means(points.weights, points.positions, draws, plan)
+    symmetry = Symmetry.of(points) if mirrored else None
+    if symmetry is not None:
+        each = draws[:, 0].split([K * R for K, R in plan])
+        own = [symmetry.means(u.view(R, K)).flatten(1, 2) for u, (K, R) in zip(each, plan, strict=True)]
+        means.index_copy_(0, symmetry.rows, torch.cat(own, dim=1).to(means))
+    return means, SPREAD_VARIANCE
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """The rows of a batch that are their own images in some of the mirrors and rotations of the unit square.
+
+    What starts at images of each other stays so, in EM as in everything else: whole orbits are the only starts that
+    favour no side. All is float64.
+
+    Attributes:
+        rows: (S,) these rows.
+        weights: (S, N) their weights, exactly equal within an orbit; zero where no image is sought.
+        positions: (S, N, d).
+        images: (S, G, N) the number of the image of every location, its own for those that the row is not symmetric in.
+        orbit: (S, N) the least number among the images of a location.
+    """
+
+    rows: Tensor
+    weights: Tensor
+    positions: Tensor
+    images: Tensor
+    orbit: Tensor
+
+    @classmethod
+    def of(cls, points: Points) -> Symmetry | None:
+        """None where no row is symmetric, and where values cannot be inspected."""
+        if is_tracing() or points.weights.is_meta or points.weights.numel() == 0:
+            return None
+        w = points.weights.detach().double()
+        x = points.positions.detach().double().expand(*w.shape, -1)
+        mean = (w.unsqueeze(-2) @ x).squeeze(-2) - 0.5
+        apart = torch.cat([mean, mean.diff(dim=-1), mean.sum(-1, keepdim=True)], -1).abs()
+        rows = (apart.amin(-1) < ON_AXIS).nonzero()[:, 0]
+        w, x = w[rows], x[rows]
+        images, member = _images(w, x)
+        some = member[:, 1:].any(-1)
+        if not bool(some.any()):
+            return None
+        rows, w, x, images, member = (part[some] for part in (rows, w, x, images, member))
+        number = torch.arange(w.shape[-1], device=w.device)
+        images = torch.where(member.unsqueeze(-1), images, number)
+        orbit = images.amin(1)
+        every = w.unsqueeze(1).expand(images.shape).gather(-1, images) * member.unsqueeze(-1)
+        weights = (every.sum(1) / member.sum(1, keepdim=True)).gather(-1, orbit)
+        return cls(rows, weights * _heavy(w), x, images, orbit)
+
+    def means(self, draws: Tensor) -> Tensor:
+        """Means (S, R, K, d) of starts from uniform numbers (R, K): whole orbits, and the mean of the map for the rest.
+
+        As in `spread_start`, the first restart takes the heaviest and farthest orbits and the others draw them; the
+        second begins with the mean of the map, and all means are there where the map is even.
+        """
+        (S, _, N), (R, K), d = self.images.shape, draws.shape, self.positions.shape[-1]
+        w, x = self.weights, self.positions
+        centre = (w.unsqueeze(-2) @ x) / w.sum(-1)[:, None, None]
+        rest = ((x - centre).square().sum(-1)).gather(-1, self.orbit)
+        orbits, distinct = self._orbits()
+        size = distinct.sum(-1)
+        even = w.amax(-1) - torch.where(w > 0, w, torch.inf).amin(-1) <= ALIKE * w.amax(-1)
+        order = rest.argsort(dim=-1, stable=True)
+        order = order.gather(-1, w.gather(-1, order).argsort(dim=-1, descending=True, stable=True))
+        left = torch.full((S, R), K, device=w.device)
+        left[:, 1:2] -= 1
+        left = torch.where(even[:, None], 0, left)
+        means = centre.unsqueeze(1).expand(S, R, K, d)
+        nearest = torch.ones(S, R, N, dtype=w.dtype, device=w.device)
+        nearest[:, 1:2] = rest.unsqueeze(1)
+        started = torch.zeros(S, R, 1, dtype=torch.bool, device=w.device)
+        started[:, 1:2] = True
+        for k in range(K):
+            gain = w.unsqueeze(1) * nearest * (size.unsqueeze(1) <= left.unsqueeze(-1))
+            most = gain.amax(-1, keepdim=True)
+            going = most > 0
+            greedy = torch.where(gain >= (1 - ALIKE) * most, rest.unsqueeze(1), torch.inf).argmin(-1, keepdim=True)
+            mass = gain.gather(-1, order.unsqueeze(1).expand_as(gain)).cumsum(-1)
+            place = (mass <= draws[:, k, None].to(w) * (1 - 1e-6) * mass[..., -1:]).sum(-1, keepdim=True)
+            drawn = order.unsqueeze(1).expand_as(gain).gather(-1, place.clamp(max=N - 1))
+            chosen = torch.cat([greedy[:, :1], drawn[:, 1:]], 1)
+            row = torch.arange(S, device=w.device)[:, None]
+            at, new = orbits[row, chosen[..., 0]], distinct[row, chosen[..., 0]] & going
+            slot = torch.where(new, K - left.unsqueeze(-1) + new.cumsum(-1) - 1, K)  # one more, to throw away
+            means = torch.cat([means, means[:, :, :1]], 2).scatter(2, slot.unsqueeze(-1).expand_as(at), at)[:, :, :K]
+            distance2 = (x[:, None, None] - at.unsqueeze(3)).square().sum(-1).amin(2)
+            closer = torch.where(started, torch.minimum(nearest, distance2), distance2)
+            nearest, started = torch.where(going, closer, nearest), started | going
+            left = left - new.sum(-1)
+        return means
+
+    def _orbits(self) -> tuple[Tensor, Tensor]:
+        """Points of the orbit of every location, (S, N, G, d), and (S, N, G) True once for each.
+
+        Neighbours across an axis are one point on it: two blobs on the axis of a grid of even width are two points.
+        """
+        row = torch.arange(len(self.images), device=self.images.device)[:, None, None]
+        points = self.positions[row, self.images].transpose(1, 2)
+        near = 1.2 * (12 * cell_variance(self.positions).amax(-1)).sqrt()[:, None, None, None]
+        close = (torch.cdist(points, points) <= near) & _first_ones(points).unsqueeze(-2)
+        points = close.to(points) @ points / close.sum(-1, keepdim=True)
+        return points, _first_ones(points)
+
+
+def _first_ones(points: Tensor) -> Tensor:
+    """(..., G) True for the points (..., G, d) that none before them is equal to."""
+    equal = torch.cdist(points, points) < ON_AXIS
+    return ~(equal & torch.ones(equal.shape[-2:], dtype=torch.bool, device=points.device).tril(-1)).any(-1)
+
+
+def _images(weights: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Images (S, G, N) of the locations in the symmetries of the interval or square, and (S, G) which of these hold."""
+    d = positions.shape[-1]
+    centred = positions - 0.5
+    turned = [centred, -centred]
+    if d == 2:
+        mirrored = centred * centred.new_tensor([1.0, -1.0])
+        turned += [mirrored, -mirrored]
+        turned += [x.flip(-1) for x in turned]
+    heavy = _heavy(weights)
+    keys = torch.stack([_key(x + 0.5, heavy) for x in turned], 1)
+    ordered, place = keys.sort(dim=-1, stable=True)
+    w = weights.unsqueeze(1).expand(keys.shape).gather(-1, place)
+    same = (ordered == ordered[:, :1]).all(-1)
+    alike = ((w - w[:, :1]).abs() <= ALIKE * weights.amax(-1)[:, None, None]).all(-1)
+    return torch.zeros_like(place).scatter(-1, place, place[:, :1].expand(place.shape)), same & alike
+
+
+def _heavy(weights: Tensor) -> Tensor:
+    """Locations whose images must have the same weight."""
+    return weights > ALIKE * weights.amax(-1, keepdim=True)
+
+
+def _key(x: Tensor, heavy: Tensor) -> Tensor:
+    """One number per place, the same for two that differ by rounding; a larger one for all that have no weight."""
+    cells = (x * 4096).round().long()
+    key = cells[..., 0] if x.shape[-1] == 1 else cells[..., 0] * 8192 + cells[..., 1]
+    return torch.where(heavy, key, 1 << 40)
 
 
 def split_start(points: Points, components: int, restarts: int, generator: torch.Generator | None) -> GaussianMixtures:

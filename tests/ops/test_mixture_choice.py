@@ -139,7 +139,9 @@ def test_options_of_the_choice() -> None:
     weights, positions = random_weights(6, 196, sharpness=4), cell_centres(14, 14, dtype=torch.float64)
     base = select_mixture(weights, positions, penalty=0.1)
     assert base.components_used.max() > 1
-    assert select_mixture(weights, positions, penalty=50.0).components_used.tolist() == [1] * 6
+    assert select_mixture(weights, positions, penalty=50.0).components_used.tolist() == [0] * 6
+    alone = select_mixture(weights, positions, penalty=50.0, background=False)
+    assert alone.components_used.tolist() == [1] * 6
     assert select_mixture(weights, positions, penalty=0.0, max_components=2).components_used.tolist() == [2] * 6
     options: list[dict[str, Any]] = [{"restarts": 1}, {"iterations": 2}, {"start": "random"}, {"floor": 0.01}]
     options += [{"generator": seeded(9)}, {"background": False}, {"likelihood": "point"}]

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from foveate.checks import is_tracing
 
-INTERFACE = 6  # of module.cpp: a build with another number is stale and stays unused until `pip install` is run again
+INTERFACE = 7  # of module.cpp: a build with another number is stale and stays unused until `pip install` is run again
 
 
 def _load() -> ModuleType | None:

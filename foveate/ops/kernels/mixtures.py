@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foveate.ops.kernels import is_direct, is_direct_mask, is_wide, native
+from foveate.ops.kernels import is_direct, is_wide, native
 
 Plan = list[tuple[int, int]]  # components and restarts of every kind of start
 
@@ -21,44 +21,6 @@ def can_mix(weights: Tensor, positions: Tensor, floor: Tensor, components: int) 
         and weights.numel() > 0
         and all(is_direct(x) and x.dtype == weights.dtype for x in (weights, positions, floor))
     )
-
-
-def unit_weights(weights: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    """Weights (..., N) divided by their sum over the mask, and (..., 1) whether a row has any; even ones where not.
-
-    None also where a gradient is asked for, and where weights are not sound, which the caller has to explain.
-    """
-    followed = torch.is_grad_enabled() and weights.requires_grad
-    if followed or not is_direct(weights) or weights.numel() == 0 or not (mask is None or is_direct_mask(mask)):
-        return None
-    N, weights = weights.shape[-1], weights.contiguous()
-    mask = None if mask is None else mask.expand(weights.shape).contiguous()
-    unit, filled = torch.empty_like(weights), torch.empty(*weights.shape[:-1], 1, dtype=torch.bool)
-    sound = native().em_weights(
-        is_wide(weights),
-        weights.data_ptr(),
-        0 if mask is None else mask.data_ptr(),
-        unit.data_ptr(),
-        filled.data_ptr(),
-        filled.numel(),
-        N,
-        torch.get_num_threads(),
-    )
-    return (unit, filled) if sound else None
-
-
-def exponential(logarithms: Tensor) -> Tensor:
-    """`torch.exp` of a few numbers on the calling thread alone.
-
-    torch uses threads from 2 048 numbers on, which then keep the cores busy that the next kernel needs.
-    """
-    followed = torch.is_grad_enabled() and logarithms.requires_grad
-    if followed or not is_direct(logarithms):
-        return logarithms.exp()
-    logarithms = logarithms.contiguous()
-    result = torch.empty_like(logarithms)
-    native().exponential(is_wide(logarithms), logarithms.data_ptr(), result.data_ptr(), result.numel())
-    return result
 
 
 def em(
@@ -137,12 +99,15 @@ def _cells(weights: Tensor, positions: Tensor, floor: Tensor) -> tuple[int, int,
     return weights.data_ptr(), positions.data_ptr(), floor.data_ptr(), apart, 4 if floor.ndim == 2 else 0
 
 
-def spread_means(weights: Tensor, positions: Tensor, draws: Tensor, plan: Plan) -> Tensor:
-    """Means (B, S, 2) of the spread starts of all kinds, of S components in all, from S uniform numbers."""
+def spread_means(weights: Tensor, positions: Tensor, draws: Tensor, plan: Plan) -> tuple[Tensor, bool]:
+    """Means (B, S, 2) of the spread starts of all kinds, of S components in all, from S uniform numbers.
+
+    Also returns whether the mean of a row lies on an axis or a diagonal of the image.
+    """
     weights, positions = weights.detach().contiguous(), positions.detach().contiguous()
     B, N = weights.shape
     means = weights.new_empty(B, len(draws), 2)
-    native().spread_starts(
+    mirrored = native().spread_starts(
         is_wide(weights),
         weights.data_ptr(),
         positions.data_ptr(),
@@ -154,7 +119,7 @@ def spread_means(weights: Tensor, positions: Tensor, draws: Tensor, plan: Plan) 
         N,
         torch.get_num_threads(),
     )
-    return means
+    return means, mirrored
 
 
 def choose(
@@ -166,15 +131,20 @@ def choose(
     variance: float,
     background: float,
     penalty: float,
+    even: Tensor | None,
     iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """EM from round Gaussians at means (B or 1, S, 2), kinds of 1, 2, ... components, and the kind of least criterion.
+
+    Args:
+        even: (B,) log-likelihood of even weights, None where it is 0, as that of a background alone.
 
     Returns:
         where the best start of the chosen kind begins and ends, (B, 1, K, 6) with absent components, and a background
         of weight above zero last; the criterion (B, kinds); the log-likelihood (B, 1) of the chosen kind.
     """
     weights, positions, floor, means = (x.detach().contiguous() for x in (weights, positions, floor, means))
+    even = None if even is None else even.contiguous()
     (B, N), kinds = weights.shape, len(plan)
     begin = weights.new_empty(B, 1, kinds + (background > 0), 6)
     end, criterion, likelihood = torch.empty_like(begin), weights.new_empty(B, kinds), weights.new_empty(B, 1)
@@ -187,6 +157,7 @@ def choose(
         variance,
         background,
         penalty,
+        0 if even is None else even.data_ptr(),
         begin.data_ptr(),
         end.data_ptr(),
         criterion.data_ptr(),

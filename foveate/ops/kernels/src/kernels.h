@@ -55,12 +55,12 @@ struct EmChoice {
   long means_stride;
   StartPlan plan;
   double variance, background, penalty;  // a background of weight 0 is none
+  const T* even;  // log-likelihood of even weights (B,), that of a background alone being 0; null where it is 0 for all
 };
 
 // Weighted EM in the plane; see em.inc and em_choice.inc for the layouts.
 template <class T>
 struct EmKernels {
-  bool (*weights)(const T* weights, const uint8_t* mask, T* unit, uint8_t* filled, long B, long N, int threads);
   void (*forward)(const EmCells<T>& cells, const T* start, double* states, T* shares, T* likelihood, long B, long R, long K,
                   long N, long iterations, int threads);
   void (*backward)(const EmCells<T>& cells, const double* states, const T* shares, const T* to_last, const T* to_likelihood,

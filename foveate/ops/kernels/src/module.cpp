@@ -126,25 +126,6 @@ EmCells<T> cells_of(const Cells& c) {
   return {at<T>(std::get<0>(c)), at<T>(std::get<1>(c)), at<T>(std::get<2>(c)), std::get<3>(c), std::get<4>(c)};
 }
 
-bool em_weights(bool wide, uintptr_t weights, uintptr_t mask, uintptr_t unit, uintptr_t filled, long B, long N, int threads) {
-  return by_size(wide, [&](auto zero) {
-    using T = decltype(zero);
-    return em_kernels<T>().weights(at<T>(weights), at<uint8_t>(mask), at<T>(unit), at<uint8_t>(filled), B, N, threads);
-  });
-}
-
-template <class T>
-void exponentials(const T* logarithms, T* result, long count) {
-  for (long i = 0; i < count; ++i) result[i] = std::exp(logarithms[i]);
-}
-
-void exponential(bool wide, uintptr_t logarithms, uintptr_t result, long count) {
-  if (wide)
-    exponentials(at<double>(logarithms), at<double>(result), count);
-  else
-    exponentials(at<float>(logarithms), at<float>(result), count);
-}
-
 void em_forward(bool wide, const Cells& cells, uintptr_t start, uintptr_t states, uintptr_t shares, uintptr_t likelihood,
                 long B, long R, long K, long N, long iterations, int threads) {
   by_size(wide, [&](auto zero) {
@@ -178,22 +159,22 @@ struct Kinds {
   StartPlan plan() const { return {components.data(), restarts.data(), static_cast<long>(components.size())}; }
 };
 
-void spread(bool wide, uintptr_t weights, uintptr_t positions, long position_stride, uintptr_t draws, const Plan& plan,
+bool spread(bool wide, uintptr_t weights, uintptr_t positions, long position_stride, uintptr_t draws, const Plan& plan,
             uintptr_t means, long B, long N, int threads) {
   const Kinds kinds(plan);
-  by_size(wide, [&](auto zero) {
+  return by_size(wide, [&](auto zero) {
     using T = decltype(zero);
-    spread_starts(at<T>(weights), at<T>(positions), position_stride, at<T>(draws), kinds.plan(), at<T>(means), B, N, threads);
+    return spread_starts(at<T>(weights), at<T>(positions), position_stride, at<T>(draws), kinds.plan(), at<T>(means), B, N, threads);
   });
 }
 
 void em_choose(bool wide, const Cells& cells, uintptr_t means, long means_stride, const Plan& plan, double variance,
-               double background, double penalty, uintptr_t begin, uintptr_t end, uintptr_t criterion,
+               double background, double penalty, uintptr_t even, uintptr_t begin, uintptr_t end, uintptr_t criterion,
                uintptr_t likelihood, long B, long N, long iterations, int threads) {
   const Kinds kinds(plan);
   by_size(wide, [&](auto zero) {
     using T = decltype(zero);
-    const EmChoice<T> choice = {at<T>(means), means_stride, kinds.plan(), variance, background, penalty};
+    const EmChoice<T> choice = {at<T>(means), means_stride, kinds.plan(), variance, background, penalty, at<T>(even)};
     em_kernels<T>().choose(cells_of<T>(cells), choice, at<T>(begin), at<T>(end), at<T>(criterion), at<T>(likelihood), B, N, iterations,
               threads);
   });
@@ -313,7 +294,7 @@ void stream_backward(const StreamCall& call, const std::vector<uintptr_t>& from,
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.attr("interface") = 6;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
+  m.attr("interface") = 7;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
   m.def("unit", &unit_name);
   m.def("entmax_forward", &entmax_forward);
   m.def("entmax_backward", &entmax_backward);
@@ -329,8 +310,6 @@ NB_MODULE(_native, m) {
   m.def("stream_supports", &stream_supports);
   m.def("stream_backward", &stream_backward);
   m.def("chord_moments", &chord_moments);
-  m.def("exponential", &exponential);
-  m.def("em_weights", &em_weights);
   m.def("em_forward", &em_forward);
   m.def("em_backward", &em_backward);
   m.def("spread_starts", &spread);

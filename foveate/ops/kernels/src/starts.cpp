@@ -1,6 +1,8 @@
 #include "starts.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -21,7 +23,8 @@ struct Sorted {
   explicit Sorted(long N)
       : key(size_t(N)), other(size_t(N)), x(size_t(N)), y(size_t(N)), w(size_t(N)), far(size_t(N)) {}
 
-  void set(const T* weights, const T* positions) {
+  // Returns whether the mean of the map lies on an axis or a diagonal of the image.
+  bool set(const T* weights, const T* positions) {
     const size_t n = key.size();
     for (size_t i = 0; i < n; ++i) {
       const T negative = -(weights[i] + T(0));  // + 0: a negative zero is a zero
@@ -31,11 +34,12 @@ struct Sorted {
       key[i] = {static_cast<Bits>(~bits), static_cast<int32_t>(i)};
     }
     sort();
+    const bool mirrored = locate(weights, positions);
     bool measured = false;
     for (size_t first = 0, last; first < n; first = last) {
       for (last = first + 1; last < n && key[last].first == key[first].first;) ++last;
       if (last == first + 1) continue;
-      if (!measured) measure(weights, positions);
+      if (!measured) measure(positions);
       measured = true;
       std::sort(key.begin() + long(first), key.begin() + long(last), [&](const auto& a, const auto& b) {
         const auto i = size_t(a.second), j = size_t(b.second);
@@ -51,6 +55,7 @@ struct Sorted {
       y[i] = positions[2 * at + 1];
       w[i] = weights[at];
     }
+    return mirrored;
   }
 
  private:
@@ -72,13 +77,20 @@ struct Sorted {
     }
   }
 
-  // Squared distance of every location from the mean of the map.
-  void measure(const T* weights, const T* positions) {
-    double mx = 0, my = 0;
+  double mx = 0, my = 0;  // the mean of the map
+
+  bool locate(const T* weights, const T* positions) {
+    mx = my = 0;
     for (size_t i = 0; i < key.size(); ++i) {
       mx += static_cast<double>(weights[i] * positions[2 * i]);
       my += static_cast<double>(weights[i] * positions[2 * i + 1]);
     }
+    constexpr double on = 1e-5;  // ON_AXIS of foveate/ops/starts.py
+    return std::abs(mx - 0.5) < on || std::abs(my - 0.5) < on || std::abs(mx - my) < on || std::abs(mx + my - 1) < on;
+  }
+
+  // Squared distance of every location from the mean of the map.
+  void measure(const T* positions) {
     for (size_t i = 0; i < key.size(); ++i) {
       const T dx = positions[2 * i] - T(mx), dy = positions[2 * i + 1] - T(my);
       far[i] = dx * dx + dy * dy;
@@ -93,7 +105,7 @@ struct Draw {
   explicit Draw(long N) : nearest(size_t(N)), mass(nearest) {}
 };
 
-// Running sums of weight * nearest, rounded as in the twin. Every addition waits for the one before: those of two
+// Running sums of weight * nearest, rounded as in torch. Every addition waits for the one before: those of two
 // restarts side by side take no longer than those of one.
 template <int count, class T>
 void accumulate(const Sorted<T>& s, Draw<T>* draws) {
@@ -133,9 +145,10 @@ void approach(const Sorted<T>& s, size_t at, bool first, std::vector<T>& nearest
 }  // namespace
 
 template <class T>
-void spread_starts(const T* weights, const T* positions, long position_stride, const T* draws, const StartPlan& plan,
+bool spread_starts(const T* weights, const T* positions, long position_stride, const T* draws, const StartPlan& plan,
                    T* means, long B, long N, int threads) {
   const long total = plan.means();
+  std::atomic<bool> mirrored{false};
   const long largest = *std::max_element(plan.components, plan.components + plan.groups);
   in_parallel(B, static_cast<double>(N * (total + 20)) * 1.5, threads, [&](long begin, long end) {
     Sorted<T> s(N);
@@ -144,7 +157,7 @@ void spread_starts(const T* weights, const T* positions, long position_stride, c
     std::fill(whole.nearest.begin(), whole.nearest.end(), T(1));
     std::vector<size_t> greedy(static_cast<size_t>(largest));
     for (long b = begin; b < end; ++b) {
-      s.set(weights + b * N, positions + b * position_stride);
+      if (s.set(weights + b * N, positions + b * position_stride)) mirrored = true;
       accumulate<1>(s, &whole);  // what the first component of every restart is drawn from
       for (size_t k = 0; k < greedy.size(); ++k) {  // the first restart of a kind begins as that of the largest kind
         greedy[k] = heaviest(s, k ? nearest : whole.nearest);
@@ -177,9 +190,10 @@ void spread_starts(const T* weights, const T* positions, long position_stride, c
       }
     }
   });
+  return mirrored;
 }
 
-template void spread_starts<float>(const float*, const float*, long, const float*, const StartPlan&, float*, long, long, int);
-template void spread_starts<double>(const double*, const double*, long, const double*, const StartPlan&, double*, long, long, int);
+template bool spread_starts<float>(const float*, const float*, long, const float*, const StartPlan&, float*, long, long, int);
+template bool spread_starts<double>(const double*, const double*, long, const double*, const StartPlan&, double*, long, long, int);
 
 }  // namespace foveate

@@ -18,9 +18,10 @@ struct StartPlan {
   }
 };
 
-// means (B, plan.means(), 2): kinds, restarts and components in this order, as are the uniform numbers `draws`.
+// means (B, plan.means(), 2): kinds, restarts and components in this order, as are the uniform numbers `draws`. True where
+// a row may be its own image in a mirror: its mean lies on an axis or a diagonal of the image.
 template <class T>
-void spread_starts(const T* weights, const T* positions, long position_stride, const T* draws, const StartPlan& plan,
+bool spread_starts(const T* weights, const T* positions, long position_stride, const T* draws, const StartPlan& plan,
                    T* means, long B, long N, int threads);
 
 }  // namespace foveate
