@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 from torch import Tensor
 
 import foveate as fv
 from foveate import plot
+from foveate.lab.data.image_sources import example_photos
 from foveate.lab.data.samples import Dataset, Question
 from foveate.lab.data.scenes import make_scenes
 from foveate.ops import cell_centres
@@ -224,6 +227,44 @@ def plot_boxes() -> Figure:
     return plot.show(image, attended, boxes=boxes, truth=question.region(), title="attention over regions")
 
 
+def showcase() -> Figure:
+    """The figure of the first block of the README, by that block."""
+    block = re.search(r"```python\n(.*?)```", (OUT.parent.parent / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    drawn: dict[str, Any] = {}
+    exec(block[1].replace('.savefig("attention.png")', ""), drawn)
+    figure: Figure = drawn["figure"]
+    return figure
+
+
+def look() -> Figure:
+    """Where a real network looks in free photographs of scikit-image and scikit-learn."""
+    from matplotlib.figure import Figure
+
+    photos = example_photos()
+    drawn = []
+    for name in ("rocket", "china"):
+        image = Image.open(photos[name]).convert("RGB")
+        side = min(image.size)
+        left, top = (image.width - side) // 2, (image.height - side) // 2
+        image = image.crop((left, top, left + side, top + side)).resize((448, 448))
+        attention = fv.look("dinov2-small", image).words[0].attention
+        canvas: Any = FigureCanvasAgg(
+            plot.compare(image, {"DINOv2": attention, "its map as ellipses": attention.fit("multimodal")})
+        )
+        canvas.draw()
+        drawn.append(np.asarray(canvas.buffer_rgba()))
+    heights = [len(each) / each.shape[1] for each in drawn]
+    figure = Figure(figsize=(9, 9 * sum(heights)))
+    bottom = sum(heights)
+    for each, height in zip(drawn, heights, strict=True):
+        bottom -= height
+        axes = figure.add_axes((0, bottom / sum(heights), 1, height / sum(heights)))
+        axes.imshow(each, aspect="auto")
+        axes.set_axis_off()
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "density-families": density_families,
     "density-line": density_line,
@@ -238,6 +279,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "plot-strip": plot_strip,
     "plot-words": plot_words,
     "plot-boxes": plot_boxes,
+    "showcase": showcase,
+    "look": look,
 }
 
 

@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from foveate.apps.cli.terminal import Count, Directory, print_table
+from foveate.apps.report import ReportRun
+from foveate.apps.report.tables import few_examples
 from foveate.lab.data.samples import DataDirectory
 from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
+from foveate.lab.train import Recipe
+from foveate.lab.train.comparison import cross_validate
 from foveate.lab.train.override import override, recipe_fields
 from foveate.lab.train.recipe import describe, encode, train_recipe
+from foveate.lab.train.records import History
 from foveate.lab.train.start import adopt_start
 from foveate.lab.train.tuning import TrialResult
 from foveate.lab.train.tuning import tune as search
@@ -50,14 +55,37 @@ def train(
     made = override(made, changes)
     directory = out or Path("runs") / directory_name(recipe, changes)
     root = DataDirectory(data, verify=not no_verify, allow_outside=allow_outside)
+    if getattr(made.settings, "folds", 1) > 1:
+        return _cross_validate(made, directory, root, progress=not quiet)
     history = train_recipe(made, directory, root=root, resume=resume, progress=not quiet)
     if is_first_process() and history.best is not None:
         best = history.best
         rows = [(name, f"{value:.4g}") for name, value in best.metrics.items()]
         print_table(f"{directory}: best after step {best.step}, epoch {best.epoch:.4g}", ("val", "value"), rows)
+        _say_changed(made, history, directory)
         _show_commands(made.task, directory, data)
         return {"run": directory, "step": best.step, "epoch": best.epoch, "metrics": best.metrics}
     return None
+
+
+def _cross_validate(recipe: Recipe, directory: Path, root: DataDirectory, *, progress: bool) -> dict[str, Any] | None:
+    """Train once per fold and print the means over the folds."""
+    found = cross_validate(recipe, directory, root, progress=progress)
+    if not is_first_process():
+        return None
+    rows = [(name, f"{value:.4g}", f"{found.spread[name]:.2g}") for name, value in found.mean.items()]
+    title = f"{directory}: {len(found.folds)} folds, every image in val once"
+    print_table(title, ("val", "mean", "standard deviation between folds"), rows)
+    return {"run": directory, "folds": list(found.folds), "mean": found.mean, "spread": found.spread}
+
+
+def _say_changed(recipe: Recipe, history: History, directory: Path) -> None:
+    """Say where a number is not the one that was asked for, or is a mean over few examples."""
+    asked, last = recipe.training.steps, history.evaluations[-1].step
+    if asked is not None and last < asked:
+        print(f"train: {last} of steps={asked} were taken, {recipe.training.epochs} epochs have no more; raise epochs")
+    said = few_examples([ReportRun(recipe.name, (directory,))])
+    print(f"train: {said[0].lower()}{said[1:]}" if said else "", end="\n" if said else "")
 
 
 def _show_commands(task: str, directory: Path, data: Path | None) -> None:

@@ -10,7 +10,10 @@ import numpy as np
 
 from foveate.apps.report.runs import ReportRun, measure_of
 from foveate.lab.tasks.presentation import Measure, Presentation
+from foveate.metrics.means import ExampleValues
 from foveate.metrics.statistics import Floats, PairedDifference, p_in_words, paired_differences
+
+FEW = 30  # examples; below that runs are not compared, and no value is called the best
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,11 @@ class RunComparison:
         """The significant differences in one sentence; "" if nothing could be compared."""
         if not self.differences:
             return ""
+        if (count := max(self.examples.values())) < FEW:
+            return (
+                f"Only {count} example{'s' if count > 1 else ''} of val: too few to compare these runs, which takes "
+                f"{FEW} at least. Annotate more images, or move some of them from train to val."
+            )
         base = self.differences[0].second
         parts, same = [], []
         for name in self.examples:
@@ -71,7 +79,7 @@ class RunComparison:
                 "difference": [one.interval.mean, one.interval.low, one.interval.high],
                 "p": one.p,
                 "corrected p (Holm)": one.corrected,
-                "stands": one.stands,
+                "stands": one.stands and self.examples[one.measure] >= FEW,
                 "examples": self.examples[one.measure],
             }
             for one in self.differences
@@ -100,6 +108,15 @@ def compare_runs(runs: Sequence[ReportRun], names: Iterable[str] | None = None) 
             counts[name], clusters[name] = len(keys), [key[1] for key in keys]
     found = paired_differences(tables, clusters=clusters, against=runs[0].name)
     return RunComparison(found, counts, min((len(own) for _, own in kept), default=0), shown)
+
+
+def count_examples(values: ExampleValues) -> int:
+    """The number of examples that were evaluated.
+
+    >>> count_examples({"accuracy": {("q1", "a.jpg"): 1.0, ("q2", "a.jpg"): 0.0}})
+    2
+    """
+    return max(map(len, values.values()), default=0)
 
 
 def _table(seeds: Sequence[dict[tuple[str, str], float]], keys: Sequence[tuple[str, str]]) -> Floats:

@@ -114,6 +114,10 @@ class ReportRun:
 
     def example_values(self) -> list[ExampleValues]:
         """The values of single examples of each run; empty if a run has none, or if other metrics are shown."""
+        return self._example_values
+
+    @cached_property
+    def _example_values(self) -> list[ExampleValues]:
         paths = [run_directory(directory) / EXAMPLES for directory in self.directories]
         known = not self.metrics and all(path.exists() for path in paths)
         return [read_examples(path) for path in paths] if known else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 
-from foveate.apps.report.comparisons import RunComparison, compare_runs
+from foveate.apps.report.comparisons import FEW, RunComparison, compare_runs, count_examples
 from foveate.apps.report.page import html_cell, html_table, html_text
 from foveate.apps.report.runs import STEP_TIME, ReportRun, measure_of, split_baselines
 from foveate.metrics.statistics import p_in_words
@@ -47,6 +47,7 @@ def html_results(runs: Sequence[ReportRun]) -> Iterator[str]:
     yield html_text("h2", "Results")
     yield html_text("p", compared.sentence(), "takeaway") if compared.differences else ""
     yield _table_of_runs(runs, first, baselines)
+    yield html_text("p", few_examples(runs), "takeaway") if few_examples(runs) and not compared.differences else ""
     yield html_text("p", NOTE_SORT, "soft sorts")
     yield html_text("p", NOTE_BASELINES, "soft") if baselines else ""
     if compared.differences:
@@ -58,6 +59,14 @@ def html_results(runs: Sequence[ReportRun]) -> Iterator[str]:
         yield _folded(f"All other numbers ({len(rest)})", table)
 
 
+def few_examples(runs: Sequence[ReportRun]) -> str:
+    """What to say about numbers of few examples; "" if there are enough, or if their number is not known."""
+    counts = [count_examples(values) for run in runs for values in run.example_values()]
+    if not counts or min(counts) >= FEW:
+        return ""
+    return f"These numbers are means over {min(counts)} example{'s' * (min(counts) > 1)} of val: too few to rank by."
+
+
 def _folded(title: str, inside: str) -> str:
     return f"<details>{html_text('summary', title)}{inside}</details>"
 
@@ -65,7 +74,7 @@ def _folded(title: str, inside: str) -> str:
 def _table_of_runs(runs: Sequence[ReportRun], names: Sequence[str], baselines: Mapping[str, Mapping[str, str]]) -> str:
     """One row per run, then one per baseline that has any of these metrics; one column per metric."""
     head = [html_cell("th", "attention"), *(_metric_cell("th", runs, name) for name in names)]
-    best = {name: _best([run.values(name) for run in runs], measure_of(name, runs[0].shown).better) for name in names}
+    best = {name: _best(runs, name) for name in names}
     rows = [[html_cell("td", run.name), *(_value_cell(run, name, best[name]) for name in names)] for run in runs]
     for baseline, own in baselines.items():
         if any(name in own for name in names):
@@ -84,7 +93,7 @@ def _table_of_metrics(
     head += [html_cell("th", baseline, "baseline") for baseline in shown] + [html_cell("th", run.name) for run in runs]
     rows = []
     for name in names:
-        best = _best([run.values(name) for run in runs], measure_of(name, runs[0].shown).better)
+        best = _best(runs, name)
         cells = [html_cell("td", _baseline(runs, name, own.get(name)), "baseline") for own in shown.values()]
         rows.append([_metric_cell("td", runs, name), *cells, *(_value_cell(run, name, best) for run in runs)])
     return html_table(head, rows)
@@ -106,10 +115,11 @@ def _baseline(runs: Sequence[ReportRun], name: str, baseline: str | None) -> str
     return measure_of(name, runs[0].shown).spread(runs[0].values(baseline)[:1]) if baseline else ""
 
 
-def _best(values: Sequence[Sequence[float]], better: str | None) -> float | None:
-    """The best mean, if there are several and one direction is better."""
-    means = [mean(own) for own in values if own]
-    if better is None or len(means) < 2:
+def _best(runs: Sequence[ReportRun], name: str) -> float | None:
+    """The best mean of a metric, if there are several, one direction is better, and there are examples enough."""
+    better = measure_of(name, runs[0].shown).better
+    means = [mean(own) for run in runs if (own := run.values(name))]
+    if better is None or len(means) < 2 or few_examples(runs):
         return None
     return max(means) if better == "higher" else min(means)
 

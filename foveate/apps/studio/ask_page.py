@@ -13,7 +13,7 @@ from torch import Tensor
 from foveate.apps.studio import picker, widgets
 from foveate.apps.studio.attention_maps import attend, scores_of
 from foveate.apps.studio.cards import MapChoice, build_cards
-from foveate.apps.studio.catalogue import RunCatalogue
+from foveate.apps.studio.catalogue import PHOTOGRAPHS, RunCatalogue
 from foveate.apps.studio.code import ask_code
 from foveate.apps.studio.panels import draw_panels
 from foveate.apps.studio.picker import ChosenImage, choose_example, read_question, read_upload
@@ -27,6 +27,11 @@ TASK = "vqa"
 FIRST = "3"  # the example that the page opens with
 QUESTIONS = 5  # suggested per example
 SHOWN = ("softmax", "tvmax", "multimodal")
+NO_RUN = (
+    '<p class="fv-note">No run here was trained on {domain}. {run} was trained on {trained}: press “Ask” to see its '
+    'answer all the same, but do not trust it. <a href="#search">Search</a> and <a href="#caption">Caption</a> have '
+    "runs for photographs; <code>foveate train vqa-folder --data DIR</code> trains one on questions of your own.</p>"
+)
 OWN_QUESTIONS = ("What is this?", "What colour is it?", "How many are there?")
 
 
@@ -64,10 +69,24 @@ def ask(catalogue: RunCatalogue, run: str, image: ChosenImage, question: Any) ->
 
 
 def ask_first(catalogue: RunCatalogue, image: ChosenImage, run: str | None = None) -> AskView:
-    """Ask the first suggested question, by the given run if it suits the image, otherwise by the first that does."""
+    """Ask the first suggested question, by the given run if it suits the image, or by the embedded one.
+
+    Without such a run nothing is answered until a person asks.
+    """
+    question, usual = suggestions_for(image)[0], catalogue.usual_run(TASK, image.domain)
     if run is None or catalogue.domain(run) != image.domain:
-        run = catalogue.first_run(TASK, image.domain)
-    return ask(catalogue, str(run), image, suggestions_for(image)[0])
+        if usual is None:
+            return AskView(image, run or str(catalogue.first_run(TASK, image.domain)), question)
+        run = usual
+    return ask(catalogue, run, image, question)
+
+
+def first_image(catalogue: RunCatalogue) -> ChosenImage:
+    """The image that the page opens with: a photograph, if there is a run for photographs."""
+    has_photos = len(picker.example_images()) > picker.EXAMPLES
+    if has_photos and catalogue.usual_run(TASK, PHOTOGRAPHS) is not None:
+        return choose_example(str(picker.EXAMPLES))
+    return choose_example(FIRST)
 
 
 def questions_of(image: ChosenImage) -> Sequence[Question]:
@@ -93,20 +112,15 @@ def maps(view: AskView, choice: MapChoice) -> str:
     return draw_panels(view.image.pixels, attended, _truth(view))
 
 
-def answer_html(view: AskView, domain: str) -> str:
-    """The answer beside the true one, the confidence of the best answers, and the words that the model attended to.
-
-    Args:
-        view: with an answer.
-        domain: what the run was trained on.
-    """
-    found = view.answer
+def answer_html(view: AskView, catalogue: RunCatalogue) -> str:
+    """The answer beside the true one, the confidence of the best answers, and the words that the model attended to."""
+    found, trained = view.answer, catalogue.trained_on(view.run)
     if found is None:
-        return ""
+        return NO_RUN.format(domain=view.image.domain, run=escape(view.run), trained=escape(trained))
     truth = None if view.known is None else view.known.answer
     colour = "" if truth is None else " fv-right" if truth == found.text else " fv-wrong"
     sign = "" if truth is None else " ✓" if truth == found.text else " ✗"
-    verdict = _said("The model answers", found.text + sign, colour) + (
+    verdict = _said(f"{view.run}, trained on {trained}, answers", found.text + sign, colour) + (
         "" if truth is None else _said("True answer", truth)
     )
     bars = "".join(
@@ -119,8 +133,9 @@ def answer_html(view: AskView, domain: str) -> str:
         f'<span style="background:{on_paper(heat_colours()(0.5 * weight / most))}">{escape(word)}</span>'
         for word, weight in found.words
     )
+    warned = _warnings(view, found, catalogue.domain(view.run))
     return (
-        f'<div class="fv-read"><div><div class="fv-verdict">{verdict}</div>{_warnings(view, found, domain)}'
+        f'<div class="fv-read"><div><div class="fv-verdict">{verdict}</div>{warned}'
         f'<div class="fv-words"><p class="fv-label">Words it read, darker for more attention</p>{words}</div></div>'
         f'<div class="fv-bars"><p class="fv-label">Confidence in each answer, judged by itself</p>{bars}</div></div>'
     )
@@ -129,18 +144,21 @@ def answer_html(view: AskView, domain: str) -> str:
 def share(catalogue: RunCatalogue, view: AskView, choice: MapChoice) -> str:
     """The bar that shares the view."""
     link = {"example": view.image.mark, "question": view.question, "run": view.run, **choice_fields(choice)}
-    code = ask_code(view.image, view.question, catalogue.code_name(view.run), choice)
+    name, softmax = catalogue.code_name(view.run), catalogue.attends_by_softmax(view.run)
+    code = ask_code(view.image, view.question, name, choice, softmax=softmax)
     return share_html(link, code, note=IMAGE_NOTE if view.image.example is None else "")
 
 
 def _said(label: str, text: str, kind: str = "") -> str:
-    return f'<div><p class="fv-label">{label}</p><p class="fv-answer{kind}">{escape(text)}</p></div>'
+    return f'<div><p class="fv-label">{escape(label)}</p><p class="fv-answer{kind}">{escape(text)}</p></div>'
 
 
 def _warnings(view: AskView, found: Answer, domain: str) -> str:
     said = []
     if view.image.domain != domain:
         said.append(f"{view.run} was trained on {domain}, not on {view.image.domain}: do not trust this answer.")
+    elif found.warning:
+        said.append(found.warning[0].upper() + found.warning[1:] + ".")
     if found.unknown:
         said.append(f"Not in the vocabulary: {', '.join(found.unknown)}.")
     return "".join(f'<p class="fv-note">{escape(sentence)}</p>' for sentence in said)
@@ -172,7 +190,7 @@ class AskComponents:
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:
     """Create the components of the page and connect their events; the page opens with a finished example."""
-    first, choice = ask_first(catalogue, choose_example(FIRST)), MapChoice(SHOWN)
+    first, choice = ask_first(catalogue, first_image(catalogue)), MapChoice(SHOWN)
     view = gr.State(first, time_to_live=3600)
     strip = picker.build_strip(gr, "ask", first.image.mark)
     with gr.Row(elem_classes="fv-row"):
@@ -181,19 +199,21 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
         with gr.Column(scale=4, min_width=320):
             with gr.Row(elem_classes="fv-question"):
                 question = gr.Textbox(first.question, label="Question", max_lines=3, elem_id="ask-question", scale=4)
+                run = gr.Dropdown(
+                    catalogue.choices(TASK), value=first.run, label="Run that answers", elem_id="ask-run", scale=3
+                )
                 button = gr.Button("Ask", variant="primary", elem_id="ask-button", scale=1, min_width=90)
             chips = gr.HTML(
                 widgets.chips(suggestions_for(first.image), first.question),
                 js_on_load=widgets.PICK,
                 elem_id="ask-suggestions",
             )
-            answer = gr.HTML(answer_html(first, catalogue.domain(first.run)), elem_id="ask-answer")
+            answer = gr.HTML(answer_html(first, catalogue), elem_id="ask-answer")
     panels = gr.HTML(maps(first, choice), elem_id="ask-maps")
     bar = gr.HTML(share(catalogue, first, choice), elem_id="ask-share")
     with gr.Accordion("Mechanisms and their options", open=False, elem_id="ask-controls"):
         gr.HTML('<p class="fv-note">Every map above is made from the same scores of the same run.</p>')
         cards = build_cards(gr, "ask", choice)
-        run = gr.Dropdown(list(catalogue.runs(TASK)), value=first.run, label="Run that answers", elem_id="ask-run")
     parts = AskComponents(view, strip, image, chips, question, answer, panels, bar, run)
     _connect(gr, catalogue, parts, cards, button)
 
@@ -202,14 +222,13 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: AskComponents, cards: Any,
     """Every event makes a new view and shows all of it; turning an option only redraws the maps."""
 
     def show(view: AskView, choice: MapChoice) -> tuple[Any, ...]:
-        domain = catalogue.domain(view.run)
         return (
             view,
             picker.strip_value(view.image.mark),
             widgets.chosen_image(view.image.pixels),
             widgets.chips(suggestions_for(view.image), view.question),
             view.question,
-            answer_html(view, domain),
+            answer_html(view, catalogue),
             maps(view, choice),
             share(catalogue, view, choice),
             view.run,
@@ -236,8 +255,9 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: AskComponents, cards: Any,
         choice = read_choice(fields, SHOWN)
         try:
             image = choose_example(fields.get("example", FIRST) if fields.get("example") != picker.OWN else FIRST)
-            run = fields.get("run") or str(catalogue.first_run(TASK, image.domain))
-            return (choice.to_json(), *show(ask(catalogue, run, image, fields.get("question")), choice))
+            run = fields.get("run") or catalogue.usual_run(TASK, image.domain)
+            view = ask(catalogue, run, image, fields.get("question")) if run else ask_first(catalogue, image)
+            return (choice.to_json(), *show(view, choice))
         except FoveateError as error:
             return (choice.to_json(), *[gr.skip()] * 5, widgets.error_html(error), *[gr.skip()] * 3)
 

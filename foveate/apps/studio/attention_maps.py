@@ -91,7 +91,7 @@ def attend(
     for name in names:
         lookup("mechanism", name, MECHANISMS)
         with torch.no_grad():
-            attended[name] = mechanism(name, **_options(name, knobs)).eval()(scores[None], values, grid=grid)
+            attended[name] = mechanism(name, **set_options(name, knobs)).eval()(scores[None], values, grid=grid)
     return attended
 
 
@@ -115,7 +115,7 @@ def with_softmax(run: str) -> Predictor[Any, Any]:
     return other.predictor(model.eval())
 
 
-def _options(name: str, knobs: Mapping[str, float]) -> dict[str, float]:
+def set_options(name: str, knobs: Mapping[str, float]) -> dict[str, float]:
     """The options that the knobs set for a mechanism, clamped to the range of their sliders."""
     found: dict[str, float] = {}
     for knob, value in knobs.items():

@@ -32,6 +32,7 @@ class CaptionView:
         attention: one query per word.
         others: the other captions of the beam with their log-probabilities.
         score: the log-probability of the caption.
+        warning: if the image is unlike those that the run was trained on, else empty.
     """
 
     image: ChosenImage
@@ -42,6 +43,7 @@ class CaptionView:
     text: str
     score: float
     others: tuple[tuple[str, float], ...]
+    warning: str = ""
 
 
 def write(catalogue: RunCatalogue, run: str, image: ChosenImage, beams: float) -> CaptionView:
@@ -49,27 +51,31 @@ def write(catalogue: RunCatalogue, run: str, image: ChosenImage, beams: float) -
     width = min(MAX_BEAMS, max(1, int(beams)))
     found = catalogue.predictor(run).caption(image.pixels, beams=width)
     best = tuple(found.best)
-    return CaptionView(image, run, width, found.words, found.attention, found.text, best[0][1], best[1:])
+    said = found.warning or ""
+    return CaptionView(image, run, width, found.words, found.attention, found.text, best[0][1], best[1:], said)
 
 
 def run_for(catalogue: RunCatalogue, image: ChosenImage, run: str | None = None) -> str:
-    """The run that suits an image: the present one if it does, otherwise the first that does."""
+    """The run that suits an image: the present one if it does, otherwise the embedded one that does."""
     if run is not None and catalogue.domain(run) == image.domain:
         return run
     return str(catalogue.first_run(TASK, image.domain))
 
 
-def caption_html(view: CaptionView, domain: str) -> str:
+def caption_html(view: CaptionView, catalogue: RunCatalogue) -> str:
     """The caption with its score, the other captions of the beam, and a warning for a run out of its domain."""
-    warning = f"{view.run} was trained on {domain}, not on {view.image.domain}: do not trust this caption."
-    note = f'<p class="fv-note">{escape(warning)}</p>' if view.image.domain != domain else ""
+    domain, warning = catalogue.domain(view.run), view.warning[:1].upper() + view.warning[1:] + "." * bool(view.warning)
+    if view.image.domain != domain:
+        warning = f"{view.run} was trained on {domain}, not on {view.image.domain}: do not trust this caption."
+    note = f'<p class="fv-note">{escape(warning)}</p>' if warning else ""
     rows = [(view.text, view.score), *view.others]
     listed = "".join(f"<tr><td>{escape(text)}</td><td>{value:.2f}</td></tr>" for text, value in rows)
     table = (
         '<div class="fv-wide"><table class="fv-table"><thead><tr><th scope="col">Captions of the beam</th>'
         f'<th scope="col">Log-probability</th></tr></thead><tbody>{listed}</tbody></table></div>'
     )
-    return f'<p class="fv-label">The model writes</p><p class="fv-answer fv-text">{escape(view.text)}</p>{note}{table}'
+    writer = escape(f"{view.run}, trained on {catalogue.trained_on(view.run)}, writes")
+    return f'<p class="fv-label">{writer}</p><p class="fv-answer fv-text">{escape(view.text)}</p>{note}{table}'
 
 
 def picked_word(view: CaptionView, pick: Any = None) -> int:
@@ -117,13 +123,13 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
         with gr.Column(scale=1, min_width=220, elem_classes="fv-narrow"):
             shown = gr.HTML(widgets.chosen_image(image.pixels), elem_id="caption-image")
         with gr.Column(scale=4, min_width=320):
-            text = gr.HTML(caption_html(first, catalogue.domain(first.run)), elem_id="caption-text")
+            text = gr.HTML(caption_html(first, catalogue), elem_id="caption-text")
     gr.HTML('<p class="fv-label">Where it looked for each word: click one, or move with the arrow keys</p>')
     words = gr.HTML(strip_of_words(first), js_on_load=widgets.PICK, elem_id="caption-words")
     panels = gr.HTML(map_of_word(first), elem_id="caption-maps")
     bar = gr.HTML(share(catalogue, first), elem_id="caption-share")
     with gr.Accordion("Run and beam width", open=False, elem_id="caption-controls"):
-        run = gr.Dropdown(list(catalogue.runs(TASK)), value=first.run, label="Run that writes")
+        run = gr.Dropdown(catalogue.choices(TASK), value=first.run, label="Run that writes")
         beams = gr.Slider(1, MAX_BEAMS, value=BEAMS, step=1, label="Beam width: captions kept while writing")
     _connect(gr, catalogue, [view, strip, shown, text, words, panels, bar, run], beams)
 
@@ -137,7 +143,7 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], beams: Any) -> 
             seen,
             picker.strip_value(seen.image.mark),
             widgets.chosen_image(seen.image.pixels),
-            caption_html(seen, catalogue.domain(seen.run)),
+            caption_html(seen, catalogue),
             strip_of_words(seen, pick),
             map_of_word(seen, pick),
             share(catalogue, seen, pick),

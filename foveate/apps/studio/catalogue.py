@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from foveate.apps.report import REPORT
+from foveate.apps.report import FEW, REPORT, count_examples
 from foveate.apps.studio.attention_maps import with_softmax
 from foveate.errors import DataError, FoveateError
 from foveate.io import read_json
 from foveate.lab import hub
 from foveate.lab.search.exact_index import MANIFEST
 from foveate.lab.search.find import LANCE
-from foveate.lab.train.records import CONFIG, METRICS
+from foveate.lab.train.records import CONFIG, EXAMPLES, METRICS, read_examples
 from foveate.lab.train.weights import WEIGHTS
 from foveate.registry import lookup
+from foveate.watch.dinov2 import NAME
 
 EMBEDDED = Path(hub.__file__).parent / "runs"
 CACHE_SIZE = 12  # loaded runs and embedded galleries
 SCENES, PHOTOGRAPHS = "Scenes", "photographs"  # what runs are trained on
+PHOTO_ENCODER = "efficientnet_lite_pytorch"  # of the embedded runs for photographs
 DEPTH = 3  # levels of subdirectories that are searched for runs, reports and indexes
 
 
@@ -65,19 +68,52 @@ class RunCatalogue:
         dataset = str(settings.get("dataset", "")) if isinstance(settings, dict) else ""
         return SCENES if dataset.startswith("scenes") else PHOTOGRAPHS
 
+    def trained_on(self, name: str) -> str:
+        """What a run was trained on, in words.
+
+        >>> RunCatalogue(Path("nowhere")).trained_on("photos-captioning")
+        'photographs (flickr8k)'
+        """
+        settings = _read_config(lookup("run", name, self.runs())).get("settings")
+        dataset = str(settings.get("dataset", "")) if isinstance(settings, dict) else ""
+        known = f"{PHOTOGRAPHS} ({dataset})" if dataset else PHOTOGRAPHS
+        return "Scenes, generated shapes" if self.domain(name) == SCENES else known
+
+    def choices(self, task: str) -> list[tuple[str, str]]:
+        """The runs of a task for a menu: what is shown, and the name."""
+        return [(f"{name} · trained on {self.trained_on(name)}", name) for name in self.runs(task)]
+
+    def usual_run(self, task: str, domain: str) -> str | None:
+        """The embedded run of a task for this kind of images; None if there is none, or its extra is not installed.
+
+        A run of the directory answers only where a person chose it.
+
+        >>> RunCatalogue(Path("nowhere")).usual_run("vqa", "Scenes")
+        'scenes-vqa'
+        """
+        if domain == PHOTOGRAPHS and find_spec(PHOTO_ENCODER) is None:
+            return None
+        embedded = [name for name, path in self.runs(task).items() if path.parent == EMBEDDED]
+        return next((name for name in embedded if self.domain(name) == domain), None)
+
     def first_run(self, task: str, domain: str) -> str | None:
-        """The first run of a task for this kind of images, the first of any kind if there is none, or None."""
-        names = list(self.runs(task))
-        return next((name for name in names if self.domain(name) == domain), names[0] if names else None)
+        """The usual run, or the first of any kind, embedded ones before others; None if there is no run of the task."""
+        return self.usual_run(task, domain) or next(iter(self.runs(task)), None)
 
     def code_name(self, name: str) -> str:
         """What `fv.load` takes for a run: its name if it is embedded, otherwise its directory."""
         directory = lookup("run", name, self.runs())
         return name if directory.parent == EMBEDDED else str(directory)
 
+    def attends_by_softmax(self, name: str) -> bool:
+        """Whether the weights of a run are softmax of its scores."""
+        settings = _read_config(lookup("run", name, self.runs())).get("settings")
+        return isinstance(settings, dict) and settings.get("mechanism") == "softmax"
+
     def reports(self) -> dict[str, Path]:
         """The reports in the directory, newest first."""
-        files = sorted(self._files(REPORT), key=lambda path: path.stat().st_mtime, reverse=True)
+        own = [path for path in [self.directory / REPORT] if path.is_file()]
+        files = sorted([*own, *self._files(REPORT)], key=lambda path: path.stat().st_mtime, reverse=True)
         return {str(path.parent.relative_to(self.directory)): path for path in files}
 
     def indexes(self) -> dict[str, Path]:
@@ -101,7 +137,7 @@ class RunCatalogue:
         offered = self.models()
         if name in offered:
             return str(offered[name])
-        if not self.any_model:
+        if not self.any_model and name != NAME:
             raise DataError(
                 f"models: expected one of {', '.join(offered) or 'no models'}, got {name!r:.60}; a server that other "
                 "machines can reach only offers the models in its directory of runs"
@@ -132,13 +168,13 @@ class RunCatalogue:
         return value
 
     def table(self) -> list[list[str]]:
-        """Name, task, mechanism and best objective of every run."""
+        """Name, task, mechanism, best objective of every run, and on how many examples."""
         rows = []
         for name, directory in self.runs().items():
             config = _read_config(directory)
             settings = config.get("settings")
             mechanism = str(settings.get("mechanism", "")) if isinstance(settings, dict) else ""
-            rows.append([name, str(config.get("task", "")), mechanism, _best_objective(directory)])
+            rows.append([name, str(config.get("task", "")), mechanism, *_best_objective(directory)])
         return rows
 
     def _load(self, kind: str, name: str, load: Callable[[str], Any]) -> Any:
@@ -164,11 +200,13 @@ def _read_config(directory: Path) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _best_objective(directory: Path) -> str:
-    """The objective of the best evaluation, for instance "accuracy 0.91"; empty if there is none."""
+def _best_objective(directory: Path) -> tuple[str, str]:
+    """The objective of the best evaluation, for instance "accuracy 0.91", and the number of its examples, if known."""
     try:
         metrics = read_json("studio", directory / METRICS, "it is part of a run")
         objective = metrics["objective"]
-        return f"{objective} {metrics['best']['metrics'][objective]:.4g}"
-    except (FoveateError, LookupError, TypeError, ValueError):
-        return ""
+        best = f"{objective} {metrics['best']['metrics'][objective]:.4g}"
+        count = count_examples(read_examples(directory / EXAMPLES)) if (directory / EXAMPLES).is_file() else 0
+    except (FoveateError, OSError, LookupError, TypeError, ValueError):
+        return "", ""
+    return best, "" if count == 0 else f"{count:,}".replace(",", " ") + (", too few to compare" if count < FEW else "")

@@ -4,23 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from foveate.apps.studio.attention_maps import set_options
 from foveate.apps.studio.cards import MapChoice
 from foveate.apps.studio.picker import EXAMPLES, ChosenImage
 
 SCENE = 'image = make_scenes(split="test", count={count}).images[{number}].pixels()'
 
 
-def ask_code(image: ChosenImage, question: str, run: str, choice: MapChoice) -> str:
-    """A question, its answer and the maps of several mechanisms on the same scores."""
-    return f"""{_begin(image, "from foveate.apps.studio.attention_maps import attend, scores_of, with_softmax")}
-question = {question!r}
-answer = fv.load({run!r}).answer(image, question)
-print(answer.text, answer.confidence)
+def ask_code(image: ChosenImage, question: str, run: str, choice: MapChoice, *, softmax: bool = True) -> str:
+    """A question, its answer and the maps of several mechanisms on the same scores.
 
-# every mechanism on the same scores
-scores = scores_of(with_softmax({run!r}).answer(image, question).attention)
-maps = attend(scores, answer.attention.grid, {list(choice.names)!r}, {dict(choice.knobs)!r})
-fv.plot.compare(image, maps).savefig("attention.png")"""
+    Args:
+        image, question: that were asked.
+        run: as `fv.load` takes it.
+        choice: the mechanisms and their options.
+        softmax: whether the run attends by softmax, whose weights are the scores.
+    """
+    return "\n".join([
+        _begin(image),
+        f"question = {question!r}",
+        f"answer = fv.load({run!r}).answer(image, question)",
+        "print(answer.text, answer.confidence)",
+        "",
+        "# every mechanism on the same scores",
+        f"looked = {_looked(run, softmax)}",
+        "scores, grid = looked.weights.clamp_min(1e-38).log(), looked.grid",
+        *_map_lines(choice),
+        'fv.plot.compare(image, maps).savefig("attention.png")',
+    ])  # fmt: skip
+
+
+def _looked(run: str, softmax: bool) -> str:
+    return (
+        "answer.attention" if softmax else f'fv.load({run!r}, ["mechanism=softmax"]).answer(image, question).attention'
+    )
+
+
+def _map_lines(choice: MapChoice) -> list[str]:
+    """Lines that make `maps` of `scores` (1, N) on `grid`."""
+    rows = [f"    {name!r}: {set_options(name, choice.knobs)!r}," for name in choice.names]
+    return [
+        "options = {",
+        *rows,
+        "}",
+        "values = scores.new_zeros(*scores.shape, 1)",
+        "maps = {name: fv.mechanism(name, **own).eval()(scores, values, grid=grid) for name, own in options.items()}",
+    ]
 
 
 def _begin(image: ChosenImage, *imports: str) -> str:
@@ -31,7 +60,7 @@ def _begin(image: ChosenImage, *imports: str) -> str:
 def _import_scenes(image: ChosenImage) -> list[str]:
     if image.example is None:
         return []
-    name = "scenes import make_scenes" if image.example < EXAMPLES else "examples import example_photos"
+    name = "scenes import make_scenes" if image.example < EXAMPLES else "image_sources import example_photos"
     return [f"from foveate.lab.data.{name}"]
 
 
@@ -48,10 +77,9 @@ def play_code(scores: list[float], side: int, contrast: float, choice: MapChoice
     return "\n".join([
         "import torch",
         "import foveate as fv",
-        "from foveate.apps.studio.attention_maps import attend",
         "",
-        f"scores = {contrast:g} * {_tensor(scores, side)}",
-        f"maps = attend(scores, ({side}, {side}), {list(choice.names)!r}, {dict(choice.knobs)!r})",
+        f"scores, grid = {contrast:g} * {_tensor(scores, side)}[None], ({side}, {side})",
+        *_map_lines(choice),
         'fv.plot.compare(None, maps).savefig("attention.png")',
     ])  # fmt: skip
 
@@ -140,7 +168,9 @@ print(seen.text)
 seen.plot(fit="multimodal").savefig("words.png")"""
 
 
-def compare_code(image: ChosenImage, question: str, run: str, sides: Mapping[str, str | None]) -> str:
+def compare_code(
+    image: ChosenImage, question: str, run: str, sides: Mapping[str, str | None], *, softmax: bool = True
+) -> str:
     """Two maps beside each other: of mechanisms on the same scores, or of runs.
 
     Args:
@@ -148,16 +178,20 @@ def compare_code(image: ChosenImage, question: str, run: str, sides: Mapping[str
         question: that was asked.
         run: whose scores the mechanisms share.
         sides: per title the run whose own attention it is; None for a mechanism.
+        softmax: whether that run attends by softmax.
     """
     lines = [f"question = {question!r}", "maps = {}"]
-    imports = []
     if None in sides.values():
-        imports.append("from foveate.apps.studio.attention_maps import attend, scores_of, with_softmax")
-        lines.append(f"looked = with_softmax({run!r}).answer(image, question).attention")
+        lines += [
+            f"answer = fv.load({run!r}).answer(image, question)",
+            f"looked = {_looked(run, softmax)}",
+            "scores, grid = looked.weights.clamp_min(1e-38).log(), looked.grid",
+            "values = scores.new_zeros(*scores.shape, 1)",
+        ]
     for title, own in sides.items():
         if own is None:
-            lines.append(f"maps |= attend(scores_of(looked), looked.grid, [{title!r}], {{}})")
+            lines.append(f"maps[{title!r}] = fv.mechanism({title!r}).eval()(scores, values, grid=grid)")
         else:
             lines.append(f"maps[{title!r}] = fv.load({own!r}).answer(image, question).attention")
     lines.append('fv.plot.compare(image, maps).savefig("attention.png")')
-    return "\n".join([_begin(image, *imports), *lines])
+    return "\n".join([_begin(image), *lines])

@@ -46,12 +46,14 @@ def attention_for(catalogue: RunCatalogue, side: str, image: ChosenImage, questi
     run, own, _ = side.partition(f": {OWN_ATTENTION}")
     if own:
         answer = catalogue.predictor(run).answer(image.pixels, question)
-        return answer.attention, f"{run} answers “{answer.text}”"
+        return answer.attention, f"{run}, trained on {catalogue.trained_on(run)}, answers “{answer.text}”"
     name = str(catalogue.first_run(TASK, image.domain))
     view = ask(catalogue, name, image, question)
     if view.scores is None or view.grid is None:
         raise DataError("compare: expected attention over a grid, got none; choose another run")
-    return attend(view.scores, view.grid, [side], {})[side], f"{side} on the scores of {name}"
+    return attend(view.scores, view.grid, [side], {})[
+        side
+    ], f"{side} on the scores of {name}, trained on {catalogue.trained_on(name)}"
 
 
 def compare_html(catalogue: RunCatalogue, image: ChosenImage, question: str, left: str, right: str) -> str:
@@ -91,9 +93,10 @@ def compare_html(catalogue: RunCatalogue, image: ChosenImage, question: str, lef
 def share(catalogue: RunCatalogue, image: ChosenImage, question: str, left: str, right: str) -> str:
     """The bar that shares the view."""
     link = {"example": image.mark, "question": question, "left": left, "right": right}
-    run = catalogue.code_name(str(catalogue.first_run(TASK, image.domain)))
+    run = str(catalogue.first_run(TASK, image.domain))
     runs = {f"{name}: {OWN_ATTENTION}": catalogue.code_name(name) for name in catalogue.runs(TASK)}
-    code = compare_code(image, question, run, {side: runs.get(side) for side in (left, right)})
+    shown, softmax = {side: runs.get(side) for side in (left, right)}, catalogue.attends_by_softmax(run)
+    code = compare_code(image, question, catalogue.code_name(run), shown, softmax=softmax)
     return share_html(link, code, note=IMAGE_NOTE if image.example is None else "")
 
 

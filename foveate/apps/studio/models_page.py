@@ -15,19 +15,22 @@ from foveate.apps.studio.picker import ChosenImage, choose_example, read_questio
 from foveate.apps.studio.share import IMAGE_NOTE, build_restore, share_html
 from foveate.attention import Attended
 from foveate.errors import DataError, FoveateError
-from foveate.watch import Look, describe, load_pretrained, look
+from foveate.watch import FAMILIES, Look, describe, load_pretrained, look
 from foveate.watch.prompts import reads_text
 from foveate.watch.reductions import normalise, over_heads, over_layers
 
 PROMPT = "What is in the image?"
+DINO = "dinov2-small"  # a trained network that needs no download, with which the page opens
 WORDS = 16  # generated at most
 MAX_NAME = 300  # characters of the name of a model
 PLACE = ("word", "layer", "head")  # of a link
 EMPTY = (
-    '<p class="fv-note">Write the directory of a model, or its name on the Hub, for instance '
-    "Qwen/Qwen2.5-VL-3B-Instruct, google/siglip-base-patch16-224 or facebook/dinov2-base, then press “Look”. LLaVA, "
-    "Qwen-VL, PaliGemma, SmolVLM, BLIP, CLIP, SigLIP, DINOv2 and more than thirty others are known.</p>"
+    f'<p class="fv-note">Choose {DINO}, which needs the extra real and no download, or write the directory of a model '
+    "or its name on the Hub, for instance Qwen/Qwen2.5-VL-3B-Instruct, google/siglip-base-patch16-224 or "
+    f"facebook/dinov2-base, then press “Look”. {len(FAMILIES)} families are known, LLaVA, Qwen-VL, PaliGemma, SmolVLM, "
+    "BLIP, CLIP, SigLIP and DINOv2 among them.</p>"
 )
+WAITING = '<p class="fv-note">Loading a vision network …</p>'
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +62,8 @@ def look_with(catalogue: RunCatalogue, view: ModelView, model: Any, prompt: Any)
     text = read_question(prompt, "prompt") if isinstance(prompt, str) and prompt.strip() else ""
     network, processor = catalogue.cached(("model", source), lambda: load_pretrained(source))
     try:
-        asked = text if reads_text(network) else ""
-        seen = look(network, view.image.pixels, asked, processor=processor, max_new_tokens=WORDS)
+        text = text if reads_text(network) else ""
+        seen = look(network, view.image.pixels, text, processor=processor, max_new_tokens=WORDS)
     except ValueError as error:  # all errors of foveate are: a text is missing, the family is not known
         raise DataError(str(error)) from error
     return ModelView(view.image, name, text, seen)
@@ -143,13 +146,13 @@ def read_place(text: Any) -> tuple[int, int]:
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:
     """Create the components of the page and connect their events."""
-    first = ModelView(choose_example("0"))
+    first = ModelView(choose_example(str(picker.PORTRAIT if len(picker.example_images()) > picker.PORTRAIT else 0)))
     offered = catalogue.models()
     view, word = gr.State(first, time_to_live=3600), gr.State(0)
-    strip = picker.build_strip(gr, "models")
+    strip = picker.build_strip(gr, "models", first.image.mark)
     with gr.Row(elem_classes="fv-question"):
         model = gr.Dropdown(
-            list(offered), value=next(iter(offered), None), label="Model: directory or name on the Hub",
+            [DINO, *offered], value=DINO, label="Model: directory or name on the Hub",
             allow_custom_value=catalogue.any_model, elem_id="models-name", scale=3,
         )  # fmt: skip
         prompt = gr.Textbox(
@@ -157,18 +160,21 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
         )
         button = gr.Button("Look", variant="primary", elem_id="models-button", scale=1, min_width=90)
     message = gr.HTML(elem_id="models-message")
-    words = gr.HTML(words_html(first, 0), js_on_load=widgets.PICK, elem_id="models-words")
+    words = gr.HTML(WAITING, js_on_load=widgets.PICK, elem_id="models-words")
     panels = gr.HTML(elem_id="models-maps")
     place = gr.HTML('{"layer": 0, "head": 0}', html_template="<span></span>", js_on_load=widgets.SLIDERS,
                     elem_id="models-place")  # fmt: skip
     bar = gr.HTML(elem_id="models-share")
     parts = [view, word, strip, message, words, panels, place, bar]
-    _connect(gr, catalogue, parts, model, prompt, button)
+    start = gr.HTML(js_on_load=widgets.script("visible", page="models"), elem_id="models-start")
+    _connect(gr, catalogue, parts, model, prompt, (button, start))
 
 
-def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], model: Any, prompt: Any, button: Any) -> None:
+def _connect(
+    gr: Any, catalogue: RunCatalogue, parts: list[Any], model: Any, prompt: Any, starts: tuple[Any, Any]
+) -> None:
     """Looking fills the page; a word, a layer or a head only draws a map."""
-    view, word, strip, _, words, panels, place, bar = parts
+    (view, word, strip, _, words, panels, place, bar), (button, start) = parts, starts
 
     def show(seen: ModelView, chosen: int = 0, at: tuple[int, int] = (0, 0)) -> tuple[Any, ...]:
         chosen = chosen if seen.seen is not None and chosen < len(seen.seen.words) else 0
@@ -186,6 +192,12 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], model: Any, pro
             return show(look_with(catalogue, seen, name, text))
         except FoveateError as error:
             return failed(replace(seen, seen=None), error)
+
+    def on_start(seen: ModelView, name: Any, text: Any) -> tuple[Any, ...]:
+        try:
+            return show(look_with(catalogue, seen, name, text))
+        except FoveateError as error:
+            return seen, 0, gr.skip(), "", EMPTY + widgets.error_html(str(error)), "", gr.skip(), ""
 
     def on_image(choose: Any, seen: ModelView, name: Any, text: Any, content: Any) -> tuple[Any, ...]:
         try:
@@ -226,6 +238,7 @@ def _connect(gr: Any, catalogue: RunCatalogue, parts: list[Any], model: Any, pro
     for event in (button.click, prompt.submit):
         event(on_look, inputs, parts, **private)
     quiet = {**private, "show_progress": "hidden"}
+    start.apply(on_start, inputs, parts, **quiet)
     words.select(widgets.on_event_with(gr, "pick", on_word), [view, word, place], [word, words, panels, bar], **quiet)
     place.change(on_place, [view, word, place], [panels, bar], trigger_mode="always_last", **quiet)
     build_restore(gr, "models", on_restore, [model, prompt, *parts])

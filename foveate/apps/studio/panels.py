@@ -132,13 +132,24 @@ def sentences(one: Attended, truth: Tensor | None = None) -> list[str]:
         even = float(truth.float().mean())
         said.append(f"{100 * inside:.0f} % of the attention is inside the true region (even: {100 * even:.0f} %)")
     area = fraction_of_image(one)
-    said.append("looks everywhere" if area > 0.995 else f"looks at {max(1, round(100 * area))} % of the image")
+    said.append(_spread(one) if area > 0.995 else f"looks at {max(1, round(100 * area))} % of the image")
     if isinstance(one.density, Mixture):
         count = int(one.density.components_used)
         found = f"{count} component{'' if count == 1 else 's'}"
         haze = background_weight(one.density)
         said.append(found + (f" and {100 * haze:.0f} % background" if haze >= 0.005 else ""))
     return said
+
+
+def _spread(one: Attended) -> str:
+    """How concentrated a map is that is zero nowhere."""
+    if not isinstance(one.grid, tuple) or len(one.grid) != 2:
+        return "looks at all regions"
+    shares = one.map(56, 56)[0].float().flatten().sort(descending=True).values.cumsum(0)
+    half = float((shares < 0.5 * shares[-1]).float().mean())
+    if half > 0.4:
+        return "spread over the whole image"
+    return f"half of the attention is on {max(1, round(100 * half))} % of the image"
 
 
 def colour_bar(top: float) -> str:

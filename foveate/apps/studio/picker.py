@@ -132,7 +132,8 @@ def build_field(gr: Any, page: str) -> Any:
     )
 
 
-EXAMPLES = 8
+EXAMPLES = 8  # of Scenes; photographs follow
+PORTRAIT = EXAMPLES + 2  # a photograph with several things to look at
 OWN = "own"  # chosen: an uploaded image
 
 

@@ -31,9 +31,9 @@ def captioned(untrained, tmp_path):
 
 
 def test_a_caption_has_one_map_per_word(captioned):
-    _, view = captioned
+    catalogue, view = captioned
     assert view.words
-    html = caption.caption_html(view, "Scenes")
+    html = caption.caption_html(view, catalogue)
     assert html.count("<tr>") == 3  # a head and two beams
     assert "Log-probability" in html
     assert f"{view.score:.2f}" in html
@@ -58,8 +58,8 @@ def test_the_strip_and_the_large_map_share_their_colours(captioned):
 def test_a_captioner_out_of_its_domain_says_so(captioned):
     catalogue, view = captioned
     own = replace(view, image=picker.ChosenImage(np.zeros((8, 8, 3), np.uint8)))
-    assert "was trained on Scenes, not on photographs" in caption.caption_html(own, "Scenes")
-    assert "not on" not in caption.caption_html(view, catalogue.domain(view.run))
+    assert "was trained on Scenes, not on photographs" in caption.caption_html(own, catalogue)
+    assert "not on" not in caption.caption_html(view, catalogue)
     assert caption.run_for(catalogue, view.image, "captioner") == "captioner"
 
 

@@ -60,7 +60,7 @@ def test_an_example_brings_its_image_and_its_questions():
 
 def test_a_question_is_answered_beside_the_truth_and_its_maps_drawn(catalogue):
     view = first_view(catalogue)
-    html = ask.answer_html(view, "Scenes")
+    html = ask.answer_html(view, catalogue)
     answer = catalogue.predictor("scenes-vqa").answer(view.image.pixels, view.question)
     sign = "✓" if answer.text == view.known.answer else "✗"
     assert f"{answer.text} {sign}" in html
@@ -79,7 +79,7 @@ def test_a_question_is_answered_beside_the_truth_and_its_maps_drawn(catalogue):
 
 def test_a_question_in_other_words_has_no_truth(catalogue):
     view = ask.ask(catalogue, "scenes-vqa", picker.choose_example("0"), "zebra <b> colour?")
-    html = ask.answer_html(view, "Scenes")
+    html = ask.answer_html(view, catalogue)
     assert view.known is None
     assert "True answer" not in html
     assert "Not in the vocabulary: zebra" in html
@@ -90,16 +90,32 @@ def test_a_run_out_of_its_domain_says_so(catalogue):
     own = picker.ChosenImage(np.zeros((30, 40, 3), np.uint8))
     view = ask.ask_first(catalogue, own)
     assert view.question == ask.OWN_QUESTIONS[0]
-    assert "was trained on Scenes, not on photographs" in ask.answer_html(view, catalogue.domain(view.run))
+    if catalogue.usual_run("vqa", "photographs") is None:
+        assert view.answer is None
+        assert "No run here was trained on photographs" in ask.answer_html(view, catalogue)
+    asked = ask.ask(catalogue, "scenes-vqa", own, view.question)
+    assert "was trained on Scenes, not on photographs" in ask.answer_html(asked, catalogue)
     assert own.mark == picker.OWN
 
 
-def test_a_run_of_the_right_domain_is_chosen(catalogue, tmp_path):
+def test_what_a_run_was_trained_on_stands_beside_its_answer(catalogue):
+    view = first_view(catalogue, "1")
+    assert "scenes-vqa, trained on Scenes, generated shapes, answers" in ask.answer_html(view, catalogue)
+    assert ("scenes-vqa · trained on Scenes, generated shapes", "scenes-vqa") in catalogue.choices("vqa")
+
+
+def test_a_new_run_never_takes_over(catalogue, tmp_path):
     shutil.copytree(run_directory("scenes-vqa"), tmp_path / "mine")
     config = json.loads((tmp_path / "mine" / "config.json").read_text())
     config["settings"]["dataset"] = "vqa-v2"
     (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
-    assert catalogue.first_run("vqa", "photographs") == "mine"
+    assert "mine" in [name for _, name in catalogue.choices("vqa")]
+    assert catalogue.trained_on("mine") == "photographs (vqa-v2)"
+    assert catalogue.usual_run("vqa", "photographs") != "mine"
+    assert catalogue.first_run("vqa", "photographs") != "mine"
+    own = picker.ChosenImage(np.zeros((30, 40, 3), np.uint8))
+    assert ask.ask_first(catalogue, own).run != "mine"
+    assert ask.ask_first(catalogue, own, "mine").run == "mine"  # chosen by a person
     assert catalogue.first_run("vqa", "Scenes") == "scenes-vqa"
     assert catalogue.first_run("nothing", "Scenes") is None
 

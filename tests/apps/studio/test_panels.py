@@ -19,6 +19,8 @@ from foveate.ops import Gaussian
 from foveate.ops.mixture import Mixture
 from foveate.plot.heat import select_example
 
+SAID = re.compile("looks |half of the attention is on|spread over")
+
 SCORES = torch.zeros(16)
 SCORES[5] = 3.0
 
@@ -35,7 +37,7 @@ def draw(names, pixels=None, truth=None) -> list[ET.Element]:
 def test_every_mechanism_has_a_panel_with_its_numbers():
     figures = draw(MECHANISMS)
     assert [figure.find("figcaption").text for figure in figures] == list(MECHANISMS)
-    assert all("looks " in "".join(figure.find("small").itertext()) for figure in figures)
+    assert all(SAID.search("".join(figure.find("small").itertext())) for figure in figures)
 
 
 def test_the_truth_is_outlined_on_every_map():
@@ -94,3 +96,15 @@ def test_components_without_weight_have_no_ellipses(light, drawn):
     density = Mixture(several, torch.tensor([[1 - light, light]]))
     one = select_example("panels", Attended(torch.zeros(1, 1), torch.full((1, 4), 0.25), density, (2, 2)))
     assert draw_ellipses(one.density).count("<ellipse") == drawn  # around 50 and 95 % of each
+
+
+def test_a_map_that_is_zero_nowhere_says_where_half_of_it_is():
+    x = torch.linspace(0, 1, 14)
+    two = torch.exp(-((x[:, None] - 0.25) ** 2 + (x - 0.25) ** 2) / 0.01)
+    two = two + two.flip(0, 1) + 1e-3
+    drawn = {"two": two.flatten() / two.sum(), "even": torch.full((196,), 1 / 196)}
+    shown = {name: Attended(torch.zeros(1, 1), weights[None], grid=(14, 14)) for name, weights in drawn.items()}
+    html = draw_panels(None, shown)
+    assert "looks everywhere" not in html
+    assert re.search(r"half of the attention is on \d %", html)
+    assert "spread over the whole image" in html
