@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.checks import check_number
-from foveate.errors import UnknownName
+from foveate.errors import ShapeError, UnknownName
 from foveate.plot.canvas import add_scale, heat_scale, make_panels, read_image, set_title
 from foveate.plot.figures import draw_panel, prepare_drawing
 from foveate.plot.heat import AttentionLike, ExampleIndex, select_example, summarise
@@ -40,7 +40,8 @@ def animate(
     """Write attention that changes from frame to frame, with one colour scale, as a GIF or as a page with a slider.
 
     Args:
-        image, index, style: as in `show`.
+        image: as in `show`, or a list with one image per frame, such as a video's.
+        index, style: as in `show`.
         frames: attention by title, in order: the steps of a fit, the words of a caption.
         path: a file that ends in .gif or .html; the page is one file without any other host.
         seconds: per frame of a GIF.
@@ -78,16 +79,21 @@ def _draw_frames(
     image: Any, frames: Mapping[str, AttentionLike], index: ExampleIndex, style: str | None
 ) -> list[tuple[str, bytes]]:
     """The frames as PNG files, by title."""
-    pixels = read_image("animate", image)
+    several = [read_image("animate", one) for one in image] if isinstance(image, list | tuple) else None
+    pixels = [read_image("animate", image)] * len(frames) if several is None else several
+    if len(pixels) != len(frames):
+        raise ShapeError(
+            f"animate: expected an image for each frame, got {len(pixels)} images and {len(frames)} frames"
+        )
     drawings = {
         title: prepare_drawing("animate", select_example("animate", one, index), style, None)
         for title, one in frames.items()
     }
     scale = heat_scale(max(drawing.peak for drawing in drawings.values()))
     drawn = []
-    for title, drawing in drawings.items():
-        figure, panels = make_panels(1, 1, pixels)
-        draw_panel(panels[0], pixels, drawing, scale)
+    for one, (title, drawing) in zip(pixels, drawings.items(), strict=True):
+        figure, panels = make_panels(1, 1, one)
+        draw_panel(panels[0], one, drawing, scale)
         set_title(panels[0], title, summarise(drawing.one))
         add_scale(figure, panels, scale)
         file = io.BytesIO()

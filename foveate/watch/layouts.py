@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +28,7 @@ class Layout:
         boxes: (N, 4) left, top, right, bottom in fractions of the image; beyond 0 and 1 where the model sees padding,
             NaN for tokens that show no place (the ends of rows).
         grid: rows and columns of the maps.
+        times: (N, 2) the frame where each token begins and the one before which it ends; None for one image.
 
     >>> layout = Layout.regular(torch.arange(1, 5), 2, 2)
     >>> layout.attended(torch.tensor([[0.1, 0.2, 0.3, 0.4]])).map().shape
@@ -35,6 +38,7 @@ class Layout:
     tokens: Tensor
     boxes: Tensor
     grid: tuple[int, int]
+    times: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.boxes.shape != (len(self.tokens), 4):
@@ -53,16 +57,44 @@ class Layout:
         """Tokens in row order on a grid that covers a region of the image."""
         return cls.of_boxes(tokens, grid_boxes(H, W, region))
 
+    @classmethod
+    def of_frames(cls, layouts: Sequence[Layout], times: Sequence[tuple[int, int]]) -> Layout:
+        """The layout of several images, or of frames that some tokens share, on one grid.
+
+        Args:
+            layouts: of each image; their tokens follow each other where all count from the same.
+            times: the first frame of each and the one after its last.
+        """
+        counts = [len(layout.tokens) for layout in layouts]
+        tokens = [layout.tokens for layout in layouts]
+        if len(layouts) > 1 and torch.equal(tokens[0][:1], tokens[1][:1]):
+            tokens = list(torch.arange(sum(counts)).split(counts))
+        boxes = torch.cat([layout.boxes for layout in layouts])
+        spans = torch.tensor(times, dtype=torch.float64).repeat_interleave(torch.tensor(counts), 0)
+        return cls(torch.cat(tokens), boxes, map_grid(boxes), spans)
+
+    @property
+    def frames(self) -> int:
+        """T, the number of frames; 1 for one image."""
+        return 1 if self.times is None else round(float(self.times.max()))
+
     def spread(self, weights: Tensor) -> Tensor:
         """Spread the weights (..., N) of the tokens evenly over their boxes and collect them on the grid, (..., H, W).
 
-        What falls outside the image, and tokens without a place, are dropped.
+        Of several images (..., T, H, W), evenly over the frames of a token too. What falls outside the image is
+        dropped, and so are tokens without a place.
         """
         placed = ~self.boxes.isnan().any(-1)
         boxes = self.boxes[placed].to(weights)
         across = _overlap(boxes[:, 0], boxes[:, 2], self.grid[1])
         down = _overlap(boxes[:, 1], boxes[:, 3], self.grid[0])
-        return torch.einsum("...n,nh,nw->...hw", weights[..., placed.to(weights.device)], down, across)
+        kept = weights[..., placed.to(weights.device)]
+        if self.times is None:
+            return torch.einsum("...n,nh,nw->...hw", kept, down, across)
+        times = self.times[placed].to(weights) / self.frames
+        return torch.einsum(
+            "...n,nt,nh,nw->...thw", kept, _overlap(times[:, 0], times[:, 1], self.frames), down, across
+        )
 
     def at_tokens(self, cells: Tensor) -> Tensor:
         """The mean of values of the cells (H, W) over the box of each token, (N,); 0 for a token without a place."""
@@ -77,19 +109,29 @@ class Layout:
         Its mask is True where the model sees the image, None if it sees all of it.
         """
         cells, seen = self.spread(weights.float()), self.seen
-        cells = normalise((cells if seen is None else cells * seen.to(cells)).flatten(-2))
+        cells = cells if seen is None else cells * seen.to(cells)
+        cells = normalise(cells.flatten(-2 if self.times is None else -3))
         mask = None if seen is None else seen.flatten().to(cells.device).expand(len(cells), -1)
-        return Attended(cells.new_zeros(*cells.shape[:-1], 0), cells, None, self.grid, mask)
+        grid: Any = self.grid if self.times is None else (self.frames, *self.grid)
+        return Attended(cells.new_zeros(*cells.shape[:-1], 0), cells, None, grid, mask)
 
     @property
     def seen(self) -> Tensor | None:
-        """(H, W) booleans: the cells of which a token shows at least a hundredth; None if that is all of them."""
-        boxes = self.boxes[~self.boxes.isnan().any(-1)]
+        """(H, W) or (T, H, W) booleans: the cells of which tokens show at least a hundredth; None if that is all."""
+        placed = ~self.boxes.isnan().any(-1)
+        boxes = self.boxes[placed]
         sides = [
             _overlap(boxes[:, low], boxes[:, low + 2], count) * (boxes[:, low + 2] - boxes[:, low])[:, None] * count
             for low, count in ((1, self.grid[0]), (0, self.grid[1]))
         ]
-        seen = torch.einsum("nh,nw->hw", *sides) > 0.01
+        if self.times is None:
+            seen = torch.einsum("nh,nw->hw", *sides) > 0.01
+        else:
+            times = self.times[placed] / self.frames
+            seen = (
+                torch.einsum("nt,nh,nw->thw", (_overlap(times[:, 0], times[:, 1], self.frames) > 0).double(), *sides)
+                > 0.01
+            )
         return None if bool(seen.all()) else seen
 
     @property

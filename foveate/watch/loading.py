@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from foveate.errors import DataError
+from foveate.io import write_json
 from foveate.registry import optional, provided
 from foveate.watch import dinov2
 from foveate.watch.model_families import FAMILIES, GENERATE, VISION
@@ -94,6 +96,39 @@ def _processor(transformers: Any, name: str, config: Any) -> Any:
             f"load_pretrained: expected the processor of {name!r}, got {one_sentence(reason)}; install what it needs"
         ) from reason
     return parts
+
+
+def best_heads(model: nn.Module) -> tuple[tuple[str, int], ...]:
+    """The heads that ground best, by the last evaluation of a model: names of modules, each with a head.
+
+    `foveate evaluate-attention` keeps them in the directory `FOVEATE_CACHE`, or in `~/.cache/foveate`; those of
+    dinov2-small come with foveate.
+    """
+    file = _kept_heads(model)
+    if file.is_file():
+        return tuple((str(name), int(head)) for name, head in json.loads(file.read_text("utf-8"))["heads"])
+    if file.name.startswith(dinov2.NAME):
+        return dinov2.BEST
+    name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
+    raise DataError(
+        f'look: expected an evaluation of {name} for layers="best", got none; run foveate evaluate-attention {name} '
+        "--data DATA first"
+    )
+
+
+def keep_best_heads(model: nn.Module, heads: Sequence[tuple[str, int]], about: str) -> Path:
+    """Keep the heads that an evaluation found to ground best, for `best_heads`."""
+    file = _kept_heads(model)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, {"heads": [list(one) for one in heads], "about": about})
+    return file
+
+
+def _kept_heads(model: nn.Module) -> Path:
+    name = str(getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__)
+    where = str(Path(name).resolve()) if Path(name).exists() else name
+    digest = hashlib.sha256(where.encode()).hexdigest()[:12]
+    return dinov2.cache() / "heads" / f"{Path(name).name}-{digest}.json"
 
 
 def one_sentence(error: BaseException) -> str:

@@ -41,6 +41,7 @@ class Found:
         names: of the L modules.
         layout: of the N image tokens.
         said: token ids of a text that the model wrote, None for others.
+        incoming: (N,) what all queries of a vision tower together attend to, None for others.
     """
 
     text: str
@@ -50,6 +51,7 @@ class Found:
     names: tuple[str, ...]
     layout: Layout
     said: Said | None = None
+    incoming: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Call:
         best: names of modules, each with a head, to average in place of all heads and layers.
         max_new_tokens: length of a generated text.
         layout: of a model of no known family.
+        clip: of several images or of a video.
         said: the text that it wrote, once it has.
     """
 
@@ -102,6 +105,7 @@ class Call:
     max_new_tokens: int = 32
     layout: Layout | None = None
     said: Said | None = None
+    clip: Layout | None = None
 
     def wanted(self, name: str) -> bool:
         """True for a module whose weights are used."""
@@ -112,6 +116,8 @@ class Call:
 
     def find_layout(self, name: str = "", **inputs: Tensor) -> Layout:
         """Where the image tokens of a module lie."""
+        if self.clip is not None:
+            return self.clip
         size = self.pixels.shape[:2]
         return find_layout(self.model, {**self.inputs, **inputs}, name, size=size, processor=self.processor)
 
@@ -183,7 +189,7 @@ def has_prefix(layout: Layout) -> bool:
 def _generated(call: Call) -> Found:
     """Every generated word: the row of the step that chose each of its tokens."""
     setting = Setting(call.model.config, call.inputs, call.pixels.shape[:2], call.processor)
-    columns = call.family.tokens(setting)
+    columns = call.family.tokens(setting) if call.clip is None else call.clip.tokens
     columns = columns[0] if columns.ndim == 2 else columns
     generate: Any = call.model.generate
     with torch.no_grad(), through(call) as bridge, watch(call.model, call.wanted, -1, columns) as seen:

@@ -7,6 +7,7 @@ import json
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -128,3 +129,101 @@ def test_calibration_keeps_what_entmax_would_ruin(model: nn.Module) -> None:
     before, after = (nn.functional.cosine_similarity(one, wanted).mean() for one in (plain, calibrated))
     assert before < 0.85
     assert after > 0.93
+
+
+def _photograph() -> np.ndarray:
+    from skimage import data
+
+    photograph: np.ndarray = data.astronaut()
+    return photograph
+
+
+@pytest.mark.slow
+@needs_weights
+def test_it_looks_at_the_face_inside_the_frame(directory: Path) -> None:
+    pytest.importorskip("skimage")
+    seen = fv.look(directory, _photograph())
+    (word,) = seen.words
+    assert len(seen.names) == 4  # the last third of 12 layers
+    assert seen.layout.region == pytest.approx((1 / 16, 1 / 16, 15 / 16, 15 / 16))
+    peak = divmod(int(word.attention.map(32, 32)[0].argmax()), 32)
+    assert 3 <= peak[0] <= 9  # her face: rows 60 to 150 of 512, columns 180 to 270
+    assert 11 <= peak[1] <= 18
+    rolled = fv.look(directory, _photograph(), method="rollout").words[0].attention.map(16, 16)
+    even = 256 * float(rolled.max())
+    assert even < 20  # one empty patch had 41 times the even weight when all layers were used
+    fewer = fv.look(directory, _photograph(), remove_sinks=True).words[0].attention
+    assert fewer.map().shape == word.attention.map().shape
+    best = fv.look(directory, _photograph(), layers="best")
+    assert set(best.names) == {name for name, _ in dinov2.BEST}
+
+
+@pytest.mark.slow
+@needs_weights
+@pytest.mark.parametrize("method", ["relevance", "gradient-input"])
+def test_relevance_of_a_real_network_has_a_place(directory: Path, method: str) -> None:
+    pytest.importorskip("skimage")
+    seen = fv.look(directory, _photograph(), method=method)
+    weights = seen.words[0].attention.map(16, 16)[0]
+    assert float(weights.sum()) == pytest.approx(1, abs=1e-5)
+    assert float(weights.max()) > 3 / 256
+
+
+@pytest.mark.slow
+@needs_weights
+def test_frames_of_a_real_network(directory: Path, tmp_path: Path) -> None:
+    pytest.importorskip("skimage")
+    frames = np.stack([np.roll(_photograph(), 60 * n, axis=1) for n in range(3)])
+    seen = fv.look(directory, frames)
+    assert seen.words[0].attention.grid[0] == 3
+    columns = [int(one.map(32, 32)[0].sum(0).argmax()) for one in seen.words[0].frames]
+    assert columns[0] < columns[2]  # her face moves to the right
+    assert seen.animate(tmp_path / "frames.gif").stat().st_size > 1000
+
+
+@pytest.mark.slow
+@needs_weights
+@pytest.mark.filterwarnings("ignore")
+def test_an_entmax_network_is_exported(directory: Path) -> None:
+    pytest.importorskip("onnxscript")
+    from transformers import Dinov2Model
+
+    from foveate.export import plain_program
+
+    loaded = Dinov2Model.from_pretrained(directory, attn_implementation=fv.hf.register("entmax", alpha=1.5)).eval()
+    pixels = torch.randn(1, 3, 112, 112, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        wanted = loaded(pixel_values=pixels).last_hidden_state
+        program = plain_program(Pooled(loaded), (pixels,))
+    assert not any("foveate" in str(node.target) for node in program.graph.nodes)
+    torch.testing.assert_close(program.module()(pixels), wanted, rtol=0, atol=1e-3)
+
+
+class Pooled(nn.Module):
+    """The last hidden state alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        states: torch.Tensor = self.model(pixel_values=pixels).last_hidden_state
+        return states
+
+
+@pytest.mark.slow
+@needs_weights
+def test_phrases_of_flickr8k(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A few phrases with the command; docs/models.md has the table of 300."""
+    from foveate.apps.cli import main
+
+    data = Path(__file__).parents[3] / "shared" / "data" / "flickr8k"
+    if not data.is_dir():
+        pytest.skip("needs Flickr8k in ../shared/data")
+    command = ["evaluate-attention", str(directory), "--data", "flickr8k", "--root", str(data), "--texts", "phrases"]
+    assert main([*command, "--limit", "12", "--layers", "10", "11", "--heads", "2", "5"]) == 0
+    captured = capsys.readouterr()
+    assert "reads no text: the map of an image is the same for all of its texts" in captured.err
+    assert "maps of the model minus those of a baseline" in captured.out
+    row = next(line for line in captured.out.splitlines() if line.strip().startswith("centre"))
+    assert row

@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 from foveate.apps.cli.terminal import print_table
@@ -35,7 +35,7 @@ class Finding:
 
 def doctor() -> list[Finding]:
     """Report what works on this machine: versions, native kernels, GPUs, extras, Java, free disk space."""
-    findings = [*_versions(), _kernels(), *_devices(), _disk(), *_extras(), _java()]
+    findings = [*_versions(), *_vision(), _kernels(), *_devices(), _disk(), *_extras(), _java()]
     rows = [(one.what, "yes" if one.works else "no", one.found, one.advice) for one in findings]
     print_table("foveate doctor", ("", "works", "found", "to make it work"), rows)
     return findings
@@ -45,6 +45,21 @@ def _versions() -> Iterator[Finding]:
     yield Finding("Python", True, platform.python_version())
     for package in ("foveate", "torch", "numpy", "pillow", "matplotlib", "h5py", "accelerate", "safetensors"):
         yield Finding(package, True, metadata.version(package))
+
+
+def _vision() -> Iterator[Finding]:
+    """Packages that break `transformers`: torchvision, which timm brings, for another torch than the one here."""
+    version = _version("torchvision")
+    if version is None:
+        return
+    try:
+        import_module("torchvision")
+    except Exception as error:
+        brought = " (timm brings it)" if _version("timm") else ""
+        advice = f"pip uninstall torchvision{' timm' if brought else ''}: transformers fails with it"
+        yield Finding("torchvision", False, f"{version}{brought}: {' '.join(str(error).split())[:80]}", advice)
+    else:
+        yield Finding("torchvision", True, version)
 
 
 def _kernels() -> Finding:

@@ -149,3 +149,20 @@ def test_a_pipe_that_is_closed_ends_the_command_quietly() -> None:
 def test_the_script_of_completion_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash", "--json"]) == 0
     assert "complete -o filenames -F _foveate foveate" in json.loads(capsys.readouterr().out)
+
+
+def test_doctor_says_that_timm_brought_a_broken_torchvision(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from foveate.apps.cli.doctor import _vision
+
+    monkeypatch.setattr("foveate.apps.cli.doctor._version", lambda package: None)
+    assert not list(_vision())
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    monkeypatch.setattr("foveate.apps.cli.doctor._version", {"torchvision": "0.28.0", "timm": "1.0.20"}.get)
+    (found,) = _vision()
+    assert not found.works
+    assert found.found == "0.28.0 (timm brings it): operator torchvision::nms does not exist"
+    assert found.advice == "pip uninstall torchvision timm: transformers fails with it"
