@@ -129,14 +129,14 @@ def _run(session: Session) -> Found:
 
 
 def _run_tiny(session: Session) -> Found:
-    from foveate.lab.papers.tables.tiny import run_tiny
+    from foveate.lab.papers.tables.tiny_tables import run_tiny
 
     return run_tiny(session)
 
 
 def _ratings(session: Session, tiny: bool) -> TableRatings:
-    from foveate.lab.papers.rating.table_study import IMAGES, TINY_IMAGES, table_ratings
-    from foveate.lab.papers.tables.tiny.tiny_run import tiny_data
+    from foveate.lab.papers.rating.study_results import IMAGES, TINY_IMAGES, table_ratings
+    from foveate.lab.papers.tables.tiny_tables import tiny_data
 
     root = tiny_data(session.out) if tiny else session.root
     assert root is not None  # its files were checked

@@ -335,7 +335,7 @@ def _models(name: str, figure: PaperFigure, request: Request) -> tuple[list[Any]
         return loaded, request.root
     session = figure.session(name, request.root, request.out)
     if request.tiny:
-        from foveate.lab.papers.tables.tiny import prepare_tiny
+        from foveate.lab.papers.tables.tiny_tables import prepare_tiny
 
         session = prepare_tiny(session)
     else:

@@ -13,7 +13,8 @@ from PIL import Image
 
 import foveate as fv
 from foveate.apps.cli import main
-from foveate.apps.cli.answer import draw
+from foveate.apps.cli.answer import answer_figure
+from foveate.apps.cli.terminal import save_figure
 from foveate.lab.data.scenes import make_scenes
 from foveate.lab.papers.drawing import Step, divergence, draw_captions, draw_steps
 from foveate.lab.papers.figures import CONDITIONS, FIGURES, Request, answer_steps, make_figure
@@ -154,5 +155,5 @@ def test_a_model_with_steps_shows_them(tmp_path: Path) -> None:
     figure = draw_steps([answer_steps(pixels, found)])
     assert len(figure.axes) == 3
     Image.fromarray(pixels).save(tmp_path / "own.png")
-    draw(tmp_path / "own.png", "How many red stars are there?", found, tmp_path / "plot.png")
+    save_figure(answer_figure(tmp_path / "own.png", "How many red stars are there?", found), tmp_path / "plot.png")
     assert width(tmp_path / "plot.png") > 900

@@ -2,7 +2,6 @@
 
 from foveate.lab.papers.rating.rating_store import RatingStore
 from foveate.lab.papers.rating.study import Study, make_study
-from foveate.lab.papers.rating.study_results import StudyResults, read_results
-from foveate.lab.papers.rating.table_study import TableRatings, table_ratings
+from foveate.lab.papers.rating.study_results import StudyResults, TableRatings, read_results, table_ratings
 
 __all__ = ["RatingStore", "Study", "StudyResults", "TableRatings", "make_study", "read_results", "table_ratings"]

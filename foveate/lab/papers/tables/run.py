@@ -158,7 +158,7 @@ def _is_finished(recipe: Recipe, directory: Path) -> bool:
 
 def evaluate_all(session: Session) -> dict[str, list[dict[str, float]]]:
     """The metrics of every row, one mapping per seed; keys are "<split>: <metric>"."""
-    if session.table.kind == "ratings":  # what people say, see foveate.lab.papers.rating.table_study
+    if session.table.kind == "ratings":  # what people say, see foveate.lab.papers.rating.study_results
         return {row.name: [] for row in session.rows}
     return {
         row.name: [] if row.quoted else [_evaluate(session, row, seed) for seed in range(session.seeds)]

@@ -229,7 +229,7 @@ def test_a_store_must_have_the_size_of_the_features(tmp_path: Path, capsys: pyte
 
 
 def test_namespaces_may_hold_plain_values_only(tmp_path: Path) -> None:
-    from foveate.lab.papers.authors.checkpoint import read_checkpoint
+    from foveate.lab.papers.authors.conversion import read_checkpoint
 
     torch.save({"opt": Namespace(a=1)}, tmp_path / "ok.pth")
     assert read_checkpoint(tmp_path / "ok.pth")["opt"].a == 1

@@ -14,8 +14,8 @@ from foveate.apps.cli import main
 from foveate.lab.data import FeatureStore
 from foveate.lab.models import MCANSettings
 from foveate.lab.papers.tables import TABLES
-from foveate.lab.papers.tables.tiny import TINY_SETTINGS, make_files
-from foveate.lab.papers.tables.tiny.coco_files import DIM, SIDE, SUBSETS, features_of
+from foveate.lab.papers.tables.tiny_files import DIM, SIDE, SUBSETS, features_of
+from foveate.lab.papers.tables.tiny_tables import TINY_SETTINGS, make_files
 from foveate.lab.recipes import RECIPES
 from foveate.metrics import box_maps
 

@@ -14,7 +14,7 @@ from foveate.lab.papers.tables import TABLES
 from foveate.lab.papers.tables.cost import cost_of, recipe_of, total
 from foveate.lab.papers.tables.integration import METHODS, measure_integration
 from foveate.lab.papers.tables.run import Session, check_files, choose_rows, value_of
-from foveate.lab.papers.tables.tiny import TINY_SETTINGS, make_files
+from foveate.lab.papers.tables.tiny_tables import TINY_SETTINGS, make_files
 from foveate.lab.recipes import RECIPES
 from foveate.lab.train import override
 

@@ -17,17 +17,12 @@ from foveate.lab.models import (
 )
 from foveate.lab.papers.tables.run import Session, check_files, evaluate_all, make_stores, measure_all, train_all
 from foveate.lab.papers.tables.table import Table
-from foveate.lab.papers.tables.tiny.coco_files import (
+from foveate.lab.papers.tables.tiny_files import (
     coco_grids,
     coco_images,
     coco_instances,
     coco_karpathy,
     coco_vgg,
-    hat_maps,
-    vqa_annotations,
-    vqa_questions,
-)
-from foveate.lab.papers.tables.tiny.flickr_files import (
     entity_annotations,
     entity_sentences,
     flickr_boxes,
@@ -37,7 +32,10 @@ from foveate.lab.papers.tables.tiny.flickr_files import (
     flickr_tokens,
     flickr_vgg,
     glove,
+    hat_maps,
     scan_directory,
+    vqa_annotations,
+    vqa_questions,
 )
 from foveate.lab.train.processes import make_accelerator
 from foveate.registry import optional
