@@ -76,9 +76,9 @@ def _about_run(run: str) -> str:
 
 def _paper_tables(throughput: float) -> dict[str, str]:
     """What every table of the papers needs: files, features, steps, multiply-adds and hours; and the figures."""
-    from foveate.lab.papers.figures import FIGURES
     from foveate.lab.papers.tables import TABLES as paper_tables
     from foveate.lab.papers.tables.cost import total
+    from foveate.lab.papers.tables.figures import FIGURES
 
     rows = {}
     for name, table in paper_tables.items():

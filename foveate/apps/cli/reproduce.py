@@ -11,9 +11,9 @@ from foveate.apps.cli.train import is_first_process
 from foveate.apps.report.page import html_cell, html_page, html_table, html_text
 from foveate.errors import DataError
 from foveate.io import atomic_write, write_json
-from foveate.lab.papers.figures import FIGURES, Request, make_figure
 from foveate.lab.papers.tables import TABLES
 from foveate.lab.papers.tables.cost import cost_of, total
+from foveate.lab.papers.tables.figures import FIGURES, Request, make_figure
 from foveate.lab.papers.tables.run import (
     Session,
     check_files,

@@ -16,9 +16,9 @@ from foveate.apps.cli import main
 from foveate.apps.cli.answer import answer_figure
 from foveate.apps.cli.terminal import save_figure
 from foveate.lab.data.scenes import make_scenes
-from foveate.lab.papers.drawing import Step, divergence, draw_captions, draw_steps
-from foveate.lab.papers.figures import CONDITIONS, FIGURES, Request, answer_steps, make_figure
 from foveate.lab.papers.tables.cost import recipe_of
+from foveate.lab.papers.tables.drawing import Step, divergence, draw_captions, draw_steps
+from foveate.lab.papers.tables.figures import CONDITIONS, FIGURES, Request, answer_steps, make_figure
 from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
 from foveate.lab.train import override

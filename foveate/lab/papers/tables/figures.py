@@ -18,8 +18,8 @@ import torch
 from foveate.errors import DataError
 from foveate.io import decode_image
 from foveate.lab import hub
-from foveate.lab.papers.drawing import Shown, Step, divergence, draw_captions, draw_maps, draw_steps, draw_words
 from foveate.lab.papers.tables.captioning_tables import CAPTIONING_TABLES
+from foveate.lab.papers.tables.drawing import Shown, Step, divergence, draw_captions, draw_maps, draw_steps, draw_words
 from foveate.lab.papers.tables.matching_tables import CCR, CCS, MATCHING_TABLES
 from foveate.lab.papers.tables.run import Session, check_files, make_stores, train_all
 from foveate.lab.papers.tables.table import PaperRow, PaperRun, Table
