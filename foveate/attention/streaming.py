@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from foveate.checks import as_number, at_least_float32, beside_rows, is_tracing
 from foveate.errors import ShapeError
 from foveate.ops import kernels
 from foveate.ops.entmax_alpha import check_alpha
+from foveate.ops.kernels import gpu
 from foveate.ops.kernels.stream import Attending
 from foveate.ops.sparse_attention import BLOCK, stream_attention, stream_supports
 
@@ -128,9 +130,11 @@ def _prepare(
             mask = mask.to(dtype)
         mask = _mask(where, mask, scores, lead)
     number = query.shape[-1] ** -0.5 if scale is None else scale
-    q, k, v = (part.to(dtype) for part in (q, k, v))
     settings = is_causal, number, lowest, dropout, _seed(dropout)
-    return Attending(q, k, v, options[0], 1 / options[1], mask, *settings), lead
+    x = Attending(q, k, v, options[0], 1 / options[1], mask, *settings)
+    if not gpu.applies(x):  # whose kernels multiply in half precision and sum in float32
+        x = replace(x, query=q.to(dtype), key=k.to(dtype), value=v.to(dtype))
+    return x, lead
 
 
 def _passes_on(mode: Any) -> bool:

@@ -25,6 +25,7 @@ from foveate.checks import (
 )
 from foveate.ops import kernels
 from foveate.ops.derivatives import needs_function
+from foveate.ops.kernels import gpu
 
 MAX_ALPHA = 64.0
 _MAX_STEPS = 100
@@ -140,8 +141,7 @@ def _is_plain(scores: Tensor, dim: int) -> bool:
     return readable and bool(torch.isfinite(scores.detach().amax(dim)).all())
 
 
-@torch.library.custom_op("foveate::entmax_rows", mutates_args=())
-def _entmax_rows(scores: Tensor, alpha: float, dim: int, where: str) -> Tensor:
+def _weigh_rows(scores: Tensor, alpha: float, dim: int, where: str) -> Tensor:
     """Entmax along the last axis, called `dim` in messages; an opaque operator, since its loops depend on the data."""
     native = kernels.entmax(scores, alpha)
     if native is not None:
@@ -159,6 +159,14 @@ def _entmax_rows(scores: Tensor, alpha: float, dim: int, where: str) -> Tensor:
     ties = torch.zeros_like(scores).masked_fill_(scores != top, -math.inf)
     finite = torch.where(infinite, ties, scores)
     return _solve(finite, top.masked_fill(infinite, 0), alpha).masked_fill(nothing, 0).contiguous()
+
+
+_entmax_rows = torch.library.custom_op("foveate::entmax_rows", _weigh_rows, mutates_args=())
+
+
+@gpu.where_installed(_entmax_rows)
+def _rows_on_device(scores: Tensor, alpha: float, dim: int, where: str) -> Tensor:
+    return gpu.entmax(scores, alpha) if gpu.weighs(scores, alpha) else _weigh_rows(scores, alpha, dim, where)
 
 
 @_entmax_rows.register_fake
@@ -368,6 +376,8 @@ def _jacobian_product(weights: Tensor, direction: Tensor, alpha: float) -> Tenso
     """J v with the symmetric J = diag(q) − q qᵀ / Σq and q = p^{2−α} on the support."""
     if alpha > 2:
         return _steep_product(weights, direction, alpha)
+    if gpu.weighs(weights, alpha) and direction.dtype == weights.dtype and not torch.is_grad_enabled():
+        return gpu.entmax_gradient(weights, direction, alpha)
     native = kernels.entmax_gradient(weights, direction, alpha)
     if native is not None:
         return native

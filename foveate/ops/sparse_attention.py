@@ -16,6 +16,7 @@ from torch import Tensor
 from foveate.checks import as_number, at_least_float32
 from foveate.ops import kernels
 from foveate.ops.entmax_alpha import entmax_gradient
+from foveate.ops.kernels import gpu
 from foveate.ops.kernels.stream import Attending, Supports, backward, forward
 from foveate.ops.simplex import entmax
 
@@ -47,7 +48,7 @@ def stream_attention(x: Attending) -> Tensor:
             return _forward(x, keep=False)[0]
         context: Tensor = _stream_direct(*tensors, numbers, False)[0]
         return context
-    seed = x.seed if isinstance(x.seed, Tensor) else torch.tensor(x.seed)
+    seed = x.seed if isinstance(x.seed, Tensor) else torch.tensor(x.seed, device="cpu")
     result: Tensor = _stream(*tensors, *numbers[:-1], seed)[0]
     return result
 
@@ -70,8 +71,9 @@ def attend_dense(x: Attending, first: int = 0, total: int | None = None) -> tupl
         x: with queries `first` and following of `total`.
     """
     (B, M, Q, E), (heads, N) = x.query.shape, x.key.shape[1:3]
+    query, key, value = (at_least_float32(part) for part in (x.query, x.key, x.value))
     # autocast makes products in half precision
-    products = at_least_float32(x.query.reshape(B, heads, -1, E) @ x.key.transpose(-1, -2))
+    products = at_least_float32(query.reshape(B, heads, -1, E) @ key.transpose(-1, -2))
     scores = products.reshape(B, M, Q, N) * x.scale
     keep = None
     if x.mask is not None:
@@ -86,7 +88,7 @@ def attend_dense(x: Attending, first: int = 0, total: int | None = None) -> tupl
     )
     weights = entmax(scores * cooling, alpha, mask=keep)
     used = weights * _kept(x, first, Q if total is None else total) if x.dropout else weights
-    context = used.reshape(B, heads, -1, N) @ x.value
+    context = (used.reshape(B, heads, -1, N) @ value).to(x.value.dtype)
     return context.reshape(B, M, Q, x.value.shape[-1]), weights
 
 
@@ -162,7 +164,7 @@ def _forward(x: Attending, keep: bool, every: bool = False) -> tuple[Tensor, Ten
         weights = torch.cat(parts, 2)
         inside = weights > 0
         supports = Supports(inside.sum(-1, dtype=torch.int32), inside.nonzero()[:, -1].int(), weights[inside])
-    return context, x.query.new_full((B, M, Q, 3), math.nan), supports
+    return context, context.new_full((B, M, Q, 3), math.nan, dtype=at_least_float32(context[:0]).dtype), supports
 
 
 def _backward(
@@ -175,7 +177,7 @@ def _backward(
     wanted: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
     """Gradients to the tensors of x where wanted; `to_weights` is that to the padded weights at `places`."""
-    if state.numel() and not bool(torch.isnan(state.flatten()[0])):
+    if x.query.is_cpu and state.numel() and not bool(torch.isnan(state.flatten()[0])):
         entries = None if to_weights is None or places is None else to_weights[places >= 0]
         found = backward(x, gradient, state, supports, entries, (wanted[3], wanted[4], wanted[5]))
         alpha, cooling = (
@@ -204,9 +206,10 @@ def _block_gradient(
     """Gradients to the tensors of x, before broadcasting; without autograd, which an operator cannot use."""
     (B, M, Q, E), (heads, N, D) = x.query.shape, x.value.shape[1:]
     weights = attend_dense(x, first, total)[1]
+    key, value, query, gradient = (at_least_float32(part) for part in (x.key, x.value, x.query, gradient))
     kept = _kept(x, first, total) if x.dropout else None
     shared = gradient.reshape(B, heads, -1, D)
-    pulled = (shared @ x.value.transpose(-1, -2)).reshape(B, M, Q, N)
+    pulled = (shared @ value.transpose(-1, -2)).reshape(B, M, Q, N)
     pulled = pulled if kept is None else pulled * kept
     if to_weights is not None:
         places, padded = to_weights
@@ -223,8 +226,8 @@ def _block_gradient(
     to_products = to_scores.reshape(B, heads, -1, N) * x.scale
     used = (weights if kept is None else weights * kept).reshape(B, heads, -1, N)
     return (
-        (to_products @ x.key).reshape(B, M, Q, E),
-        to_products.transpose(-1, -2) @ x.query.reshape(B, heads, -1, E),
+        (to_products @ key).reshape(B, M, Q, E),
+        to_products.transpose(-1, -2) @ query.reshape(B, heads, -1, E),
         used.transpose(-1, -2) @ shared,
         to_alpha.squeeze(-1),
         to_cooling,
@@ -319,7 +322,8 @@ def _stream(
 @_stream.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     rows = query.shape[:3]
-    return query.new_empty(*rows, value.shape[-1]), query.new_empty(*rows, 3)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    return query.new_empty(*rows, value.shape[-1]), query.new_empty(*rows, 3, dtype=wide)
 
 
 @torch.library.custom_op("foveate::stream_gradient", mutates_args=())
@@ -346,16 +350,46 @@ def _stream_gradient(
     numbers = alpha_number, cooling_number, is_causal, scale, lowest, dropout, int(seed)
     wanted = (True, True, True, alpha is not None, cooling is not None, to_mask)
     found = _backward(attending(tensors, numbers), gradient, state, None, None, None, wanted)
-    results = tuple(query.new_empty(0) if part is None else part.contiguous() for part in found)
-    return results  # type: ignore[return-value]
+    return _filled(found, tensors, wanted)  # type: ignore[return-value]
 
 
 @_stream_gradient.register_fake
 def _(gradient: Tensor, state: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     parts, to_mask = rest[:6], rest[-1]
     return tuple(
-        parts[0].new_empty(part.shape) if part is not None and (i < 5 or to_mask) else parts[0].new_empty(0)
+        part.new_empty(part.shape) if part is not None and (i < 5 or to_mask) else parts[0].new_empty(0)
         for i, part in enumerate(parts)
+    )
+
+
+@gpu.where_installed(_stream)
+def _stream_on_device(*arguments: Any) -> tuple[Tensor, Tensor]:
+    *rest, seed = arguments
+    x = attending(rest[:6], (*rest[6:], int(seed)))
+    return gpu.attend(x) if gpu.applies(x) else _forward(x, keep=False)[:2]
+
+
+@gpu.where_installed(_stream_gradient)
+def _gradient_on_device(gradient: Tensor, state: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    *rest, seed, to_mask = arguments
+    tensors = rest[:6]
+    x = attending(tensors, (*rest[6:], int(seed)))
+    wanted = (True, True, True, tensors[3] is not None, tensors[4] is not None, to_mask)
+    found: Sequence[Tensor | None]
+    if gpu.applies(x) and not to_mask:
+        found = gpu.attend_gradient(x, gradient, state, wanted[3] or wanted[4])
+    else:
+        found = _backward(x, gradient, state, None, None, None, wanted)
+    return _filled(found, tensors, wanted)
+
+
+def _filled(found: Sequence[Tensor | None], tensors: Sequence[Any], wanted: Sequence[bool]) -> tuple[Tensor, ...]:
+    """Gradients of the shapes of the tensors, and empty ones where none is wanted: operators return tensors alone."""
+    return tuple(
+        part.sum_to_size(given.shape).to(given.dtype).contiguous()
+        if want and part is not None
+        else tensors[0].new_empty(0)
+        for part, given, want in zip((*found, None)[: len(tensors)], tensors, wanted, strict=True)
     )
 
 

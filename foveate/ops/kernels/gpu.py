@@ -7,6 +7,7 @@ the torch form serves all others. Iterations are bounded, and no kernel asks the
 
 from __future__ import annotations
 
+# mypy: disable-error-code="no-untyped-def"
 import math
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from foveate.checks import is_tracing
 
 if TYPE_CHECKING:
     from foveate.ops.kernels.stream import Attending
@@ -47,7 +50,7 @@ def kernels() -> dict[str, Any]:
 
 
 @_kernel
-def power_of(z, c, gain, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+def power_of(z, c, gain, KIND: tl.constexpr):
     """`[1 + g (z − c)]_+^{1/g}` and that divided by its base; g = alpha − 1, and the threshold is `c − 1/g`."""
     y = tl.maximum(gain * (z - c), -1.0)
     inside = y > -1.0
@@ -67,7 +70,7 @@ def power_of(z, c, gain, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @_kernel
-def newton_step(total, slope, gain):  # type: ignore[no-untyped-def]
+def newton_step(total, slope, gain):
     """The step that raises c: Newton on `(Σ p)^g − 1`, the norm of the base, which is convex in c."""
     more = total > 1.0
     total = tl.where(more, total, 1.0)
@@ -93,7 +96,7 @@ def rows_forward(
     STEPS: tl.constexpr,
     NEAR: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     """One row of n scores per program."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
@@ -121,7 +124,7 @@ def rows_forward(
 
 
 @_kernel
-def rows_backward(weights, gradient, result, alphas, alpha_step, n, KIND: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def rows_backward(weights, gradient, result, alphas, alpha_step, n, KIND: tl.constexpr, BLOCK: tl.constexpr):
     """The gradient to one row of scores per program: `q (g − Σ q g / Σ q)` with `q = p^{2−α}` on the support."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
@@ -134,7 +137,7 @@ def rows_backward(weights, gradient, result, alphas, alpha_step, n, KIND: tl.con
 
 
 @_kernel
-def metric_of(p, gain, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+def metric_of(p, gain, KIND: tl.constexpr):
     """`p^{2−α}` on the support."""
     if KIND == 0:
         q = p
@@ -148,7 +151,7 @@ def metric_of(p, gain, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @_kernel
-def mixed(h):  # type: ignore[no-untyped-def]
+def mixed(h):
     """The finalizer of MurmurHash3."""
     h = (h ^ (h >> 16)) * 0x85EBCA6B
     h = (h ^ (h >> 13)) * 0xC2B2AE35
@@ -156,7 +159,7 @@ def mixed(h):  # type: ignore[no-untyped-def]
 
 
 @_kernel
-def kept_of(number, columns, seed, dropout):  # type: ignore[no-untyped-def]
+def kept_of(number, columns, seed, dropout):
     """What the weights of rows (BM) and keys (BN) are multiplied with: 0 for those that are dropped."""
     row = mixed(number.to(tl.uint32) ^ seed.to(tl.uint32))
     h = mixed(row[:, None] + (columns.to(tl.uint32) * 0x9E3779B1)[None, :])
@@ -165,7 +168,7 @@ def kept_of(number, columns, seed, dropout):  # type: ignore[no-untyped-def]
 
 
 @_kernel
-def load_rows(start, step, rows, count, features, width):  # type: ignore[no-untyped-def]
+def load_rows(start, step, rows, count, features, width):
     """Rows of a matrix (BM, BE), zeros beyond its end."""
     inside = (rows < count)[:, None] & (features < width)[None, :]
     return tl.load(start + rows.to(tl.int64)[:, None] * step + features[None, :], mask=inside, other=0.0)
@@ -186,8 +189,9 @@ def scores_of(
     mask_key,
     lowest,
     MASK: tl.constexpr,
-    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+    CAUSAL: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """Scores (BM, BN) in float32, -inf for keys that do not count. MASK: 0 none, 1 boolean, 2 numbers."""
     z = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     seen = (rows < Q)[:, None] & (columns < N)[None, :]
@@ -206,7 +210,7 @@ def scores_of(
 
 
 @_kernel
-def attend_forward(  # type: ignore[no-untyped-def]
+def attend_forward(
     query, key, value, alphas, coolings, mask, context, state,
     query_b, query_m, query_row, key_b, key_m, key_row, value_b, value_m, value_row,
     alpha_b, alpha_m, alpha_row, cool_b, cool_m, cool_row, mask_b, mask_m, mask_row, mask_key,
@@ -234,7 +238,9 @@ def attend_forward(  # type: ignore[no-untyped-def]
     for start in range(0, end, BN):
         columns = start + tl.arange(0, BN)
         k = load_rows(keys, key_row, columns, N, e, E)
-        z = scores_of(q, k, rows, columns, Q, N, scale, cooling, mask, mask_row, mask_key, lowest, MASK, CAUSAL, PRECISION)
+        z = scores_of(
+            q, k, rows, columns, Q, N, scale, cooling, mask, mask_row, mask_key, lowest, MASK, CAUSAL, PRECISION
+        )
         c = tl.maximum(c, tl.max(z, 1))
         safe = tl.where(c == -float("inf"), 0.0, c)
         for _ in range(2):
@@ -249,7 +255,9 @@ def attend_forward(  # type: ignore[no-untyped-def]
         for start in range(0, end, BN):
             columns = start + tl.arange(0, BN)
             k = load_rows(keys, key_row, columns, N, e, E)
-            z = scores_of(q, k, rows, columns, Q, N, scale, cooling, mask, mask_row, mask_key, lowest, MASK, CAUSAL, PRECISION)
+            z = scores_of(
+                q, k, rows, columns, Q, N, scale, cooling, mask, mask_row, mask_key, lowest, MASK, CAUSAL, PRECISION
+            )
             p, slope = power_of(z, c[:, None], gain[:, None], KIND)
             total += tl.sum(p, 1)
             slopes += tl.sum(slope, 1)
@@ -262,8 +270,10 @@ def attend_forward(  # type: ignore[no-untyped-def]
     for start in range(0, end, BN):
         columns = start + tl.arange(0, BN)
         k = load_rows(keys, key_row, columns, N, e, E)
-        z = scores_of(q, k, rows, columns, Q, N, scale, cooling, mask, mask_row, mask_key, lowest, MASK, CAUSAL, PRECISION)
-        p, slope = power_of(z, c[:, None], gain[:, None], KIND)
+        z = scores_of(
+            q, k, rows, columns, Q, N, scale, cooling, mask, mask_row, mask_key, lowest, MASK, CAUSAL, PRECISION
+        )
+        p, _ = power_of(z, c[:, None], gain[:, None], KIND)
         total += tl.sum(p, 1)
         if DROPOUT:
             p = p * kept_of(number, columns, seed, dropout)
@@ -280,7 +290,7 @@ def attend_forward(  # type: ignore[no-untyped-def]
 
 
 @_kernel
-def alpha_slope(p, gain):  # type: ignore[no-untyped-def]
+def alpha_slope(p, gain):
     """`(x / (1 + x) − log(1 + x)) / g²` with `1 + x = p^g`; a series where its terms cancel."""
     log_p = tl.log(tl.where(p > 0.0, p, 1.0))
     y = gain * log_p
@@ -291,13 +301,13 @@ def alpha_slope(p, gain):  # type: ignore[no-untyped-def]
 
 
 @_kernel
-def heights_of(p, gain):  # type: ignore[no-untyped-def]
+def heights_of(p, gain):
     """`(p^g − 1) / g`: a score less one number of its row."""
     return (tl.exp(gain * tl.log(tl.where(p > 0.0, p, 1.0))) - 1.0) / gain
 
 
 @_kernel
-def attend_backward_query(  # type: ignore[no-untyped-def]
+def attend_backward_query(
     query, key, value, alphas, coolings, mask, gradient, state, to_query, to_alpha, to_cooling,
     query_b, query_m, query_row, key_b, key_m, key_row, value_b, value_m, value_row,
     alpha_b, alpha_m, alpha_row, cool_b, cool_m, cool_row, mask_b, mask_m, mask_row, mask_key,
@@ -334,8 +344,10 @@ def attend_backward_query(  # type: ignore[no-untyped-def]
     for start in range(0, end, BN):
         columns = start + tl.arange(0, BN)
         k = load_rows(keys, key_row, columns, N, e, E)
-        z = scores_of(q, k, rows, columns, Q, N, scale, cooling, mask, mask_row, mask_key, lowest, MASK, CAUSAL, PRECISION)
-        p, slope = power_of(z, c[:, None], gain[:, None], KIND)
+        z = scores_of(
+            q, k, rows, columns, Q, N, scale, cooling, mask, mask_row, mask_key, lowest, MASK, CAUSAL, PRECISION
+        )
+        p, _ = power_of(z, c[:, None], gain[:, None], KIND)
         p = p * factor[:, None]
         metric = metric_of(p, gain[:, None], KIND)
         v = load_rows(values, value_row, columns, N, d, D)
@@ -360,8 +372,10 @@ def attend_backward_query(  # type: ignore[no-untyped-def]
     for start in range(0, end, BN):
         columns = start + tl.arange(0, BN)
         k = load_rows(keys, key_row, columns, N, e, E)
-        z = scores_of(q, k, rows, columns, Q, N, scale, cooling, mask, mask_row, mask_key, lowest, MASK, CAUSAL, PRECISION)
-        p, slope = power_of(z, c[:, None], gain[:, None], KIND)
+        z = scores_of(
+            q, k, rows, columns, Q, N, scale, cooling, mask, mask_row, mask_key, lowest, MASK, CAUSAL, PRECISION
+        )
+        p, _ = power_of(z, c[:, None], gain[:, None], KIND)
         v = load_rows(values, value_row, columns, N, d, D)
         pulled = tl.dot(g, tl.trans(v), input_precision=PRECISION)
         if DROPOUT:
@@ -374,7 +388,7 @@ def attend_backward_query(  # type: ignore[no-untyped-def]
 
 
 @_kernel
-def attend_backward_key(  # type: ignore[no-untyped-def]
+def attend_backward_key(
     query, key, value, alphas, coolings, mask, gradient, state, to_key, to_value,
     query_b, query_m, query_row, key_b, key_m, key_row, value_b, value_m, value_row,
     alpha_b, alpha_m, alpha_row, cool_b, cool_m, cool_row, mask_b, mask_m, mask_row, mask_key,
@@ -412,7 +426,7 @@ def attend_backward_key(  # type: ignore[no-untyped-def]
                 q, k, rows, columns, Q, N, scale, cooling, mask + b * mask_b + m * mask_m, mask_row, mask_key, lowest,
                 MASK, CAUSAL, PRECISION,
             )  # fmt: skip
-            p, slope = power_of(z, c[:, None], gain[:, None], KIND)
+            p, _ = power_of(z, c[:, None], gain[:, None], KIND)
             p = p * factor[:, None]
             pulled = tl.dot(g, tl.trans(v), input_precision=PRECISION)
             used = p
@@ -433,6 +447,14 @@ def attend_backward_key(  # type: ignore[no-untyped-def]
         value_sums.to(to_value.dtype.element_ty),
         mask=inside & (d < D)[None, :],
     )
+
+
+def where_installed(operator: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Registers the decorated function as the kernel of an operator of `torch.library` on CUDA and HIP."""
+    if find_spec("triton") is None:
+        return lambda function: function
+    register: Callable[[Callable[..., Any]], Any] = operator.register_kernel("cuda")
+    return register
 
 
 def is_interpreted() -> bool:
@@ -457,16 +479,36 @@ def applies(x: Attending) -> bool:
     )
 
 
+def weighs(x: Tensor, alpha: float) -> bool:
+    """True where the kernels for rows apply."""
+    return (
+        x.is_cuda
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and find_spec("triton") is not None
+        and x.dtype in _DTYPES
+        and 1 <= alpha <= 2
+        and 0 < x.shape[-1] <= LONGEST
+        and x.numel() > 0
+        and not is_tracing()
+        and torch._C._functorch.peek_interpreter_stack() is None
+    )
+
+
 def block_sizes(E: int, D: int, half: bool, hip: bool) -> dict[str, Any]:
     """Queries, keys and features that a program holds at once, and how it runs: what fits the registers of a target.
 
     Products of float32 take three products of tensor cores on CUDA, which loses nothing that float32 shows.
     """
-    wide = max(E, D) > 64
     features = {"BE": max(16, 1 << (E - 1).bit_length()), "BD": max(16, 1 << (D - 1).bit_length())}
-    rows = 32 if wide or not half else 64
     precision = "ieee" if half or hip else "tf32x3"
-    return {"BM": rows, "BN": 32, **features, "PRECISION": precision, "num_warps": 4, "num_stages": 1 if wide else 2}
+    return {
+        "BM": 16,
+        "BN": 32 if half or max(E, D) <= 64 else 16,
+        **features,
+        "PRECISION": precision,
+        "num_warps": 4,
+        "num_stages": 1,
+    }
 
 
 def _arguments(x: Attending) -> tuple[list[Any], list[Any], dict[str, Any]]:
@@ -524,6 +566,12 @@ def attend_gradient(
     return to_query, to_key, to_value, to_alpha if options else None, to_cooling if options else None
 
 
+def row_sizes(n: int) -> dict[str, int]:
+    """The length of a row with its padding, and the warps that share it."""
+    block = max(16, 1 << (n - 1).bit_length())
+    return {"BLOCK": block, "num_warps": min(16, max(1, block // 512))}
+
+
 def _row_arguments(x: Tensor, alpha: float | Tensor) -> tuple[Tensor, int, dict[str, int]]:
     """One alpha per row or for all, the step between two, and the constants of the kernels for rows."""
     n, kind = x.shape[-1], 3
@@ -531,8 +579,7 @@ def _row_arguments(x: Tensor, alpha: float | Tensor) -> tuple[Tensor, int, dict[
         alphas, step = alpha.float().expand(*x.shape[:-1], 1).contiguous(), 1
     else:
         alphas, step, kind = x.new_full((1,), alpha, dtype=torch.float32), 0, _KINDS.get(float(alpha), 3)
-    block = max(16, 1 << (n - 1).bit_length())
-    return alphas, step, {"KIND": kind, "BLOCK": block, "num_warps": min(16, max(1, block // 512))}
+    return alphas, step, {"KIND": kind, **row_sizes(n)}
 
 
 def entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
