@@ -199,7 +199,8 @@ def say_many(
         out: CSV, JSONL or HTML file of the rows.
         plot: PNG file of the first images, each under its attention.
     """
-    rows, drawn = list[dict[str, Any]](), list[tuple[dict[str, Any], Figure]]()
+    rows: list[dict[str, Any]] = []
+    drawn: list[tuple[dict[str, Any], Figure]] = []
     draws = plot is not None or (out is not None and out.suffix.lower() == ".html")
     with ProgressBar(where, len(images), unit="image", show=True) as bar:
         for path in images:

@@ -100,8 +100,14 @@ COMMANDS: dict[str, Command] = {
         takes_fields=True,
         resumes=True,
     ),
-    "answer": Command("answer:answer", 'RUN IMAGE "QUESTION" [--plot PNG]', "answer a question about an image"),
-    "caption": Command("caption:caption", "RUN IMAGE [--plot PNG]", "write a caption for an image"),
+    "answer": Command(
+        "answer:answer",
+        'RUN IMAGE|DIR "QUESTION" [--plot PNG] [--out CSV]',
+        "answer a question about an image, or about many",
+    ),
+    "caption": Command(
+        "answer:caption", "RUN IMAGE|DIR [--plot PNG] [--out CSV]", "write a caption for an image, or for many"
+    ),
     "look": Command(
         "look:look",
         'MODEL IMAGE ["TEXT"] [--plot PNG] [--relative] [--fit NAME]',

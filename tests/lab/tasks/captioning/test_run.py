@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from foveate.apps.cli.caption import caption, draw
+from foveate.apps.cli.answer import caption, draw_words
 from foveate.errors import DataError
 from foveate.lab import hub
 from foveate.lab.data.scenes import make_scenes
@@ -88,7 +88,7 @@ def test_the_command_prints_and_draws(
     assert "probability" in printed
     assert "samples" in printed
     seen = found if found.words else caption(str(run), image, length_penalty=9.0)
-    draw(image, seen, tmp_path / "strip.png")
+    draw_words(image, seen, tmp_path / "strip.png")
     assert np.asarray(Image.open(tmp_path / "strip.png")).std() > 0
 
 
@@ -96,7 +96,7 @@ def test_nothing_to_draw(loaded: CaptionPredictor, image: Path, tmp_path: Path) 
     found = loaded.caption(image)
     empty = type(found)("", (), 0.0, found.attention, ())
     with pytest.raises(DataError, match="caption: expected words to draw, got an empty caption"):
-        draw(image, empty, tmp_path / "strip.png")
+        draw_words(image, empty, tmp_path / "strip.png")
 
 
 def test_runs_of_other_tasks_are_refused(image: Path) -> None:
