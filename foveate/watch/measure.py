@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import process_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,8 +22,10 @@ from foveate.ops import js_divergence, resample_map
 from foveate.ops.resample import to_distribution
 from foveate.registry import lookup
 from foveate.watch.cases import Case
-from foveate.watch.faithful import OWN, Faithfulness, faithfulness
+from foveate.watch.faithful import OWN, Faithfulness, ask, faithfulness
+from foveate.watch.interventions import intervene
 from foveate.watch.layouts import WHOLE, Layout, Region
+from foveate.watch.look_methods import Call
 from foveate.watch.looking import METHODS, NEUTRAL, Look, look
 from foveate.watch.model_families import GENERATE, VISION, family_of
 from foveate.watch.modules import attention_modules
@@ -31,6 +33,9 @@ from foveate.watch.prompts import reads_text
 from foveate.watch.record import layer_number
 from foveate.watch.reductions import normalise
 from foveate.watch.relevance import RUN_METHODS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SIZE = (14, 14)
 PROMPT = "Where is {text}?"
@@ -455,6 +460,100 @@ def layer_numbers(model: nn.Module) -> tuple[int, ...]:
     family = family_of(model)
     names = [name for name, _ in attention_modules(model) if family is None or family.attends(name)]
     return tuple(sorted({number for number in map(layer_number, names) if number is not None}))
+
+
+@dataclass(frozen=True, eq=False)
+class HeadEffects:
+    """What each head does beside where it looks.
+
+    Attributes:
+        names: of the L layers.
+        groups: the image of each of the B cases.
+        effects: (B, L, M) how far the mean score of the words falls when the head contributes nothing.
+        grounding: (B, L, M) mass of each head's map inside the true region.
+        unit: of the effects.
+    """
+
+    names: tuple[str, ...]
+    groups: tuple[Any, ...]
+    effects: Tensor
+    grounding: Tensor
+    unit: str
+
+    def agreement(self) -> float:
+        """Rank correlation over heads of mean effect and mean grounding."""
+        return float(spearman(self.effects.mean(0)[None], self.grounding.mean(0)[None]))
+
+    def best(self, by: str = "effect", count: int = 5) -> list[dict[str, Any]]:
+        """The heads with the largest effect, or grounding, chosen on one half of the images, measured on the other.
+
+        Args:
+            by: "effect" or "grounding".
+            count: number of heads.
+        """
+        kinds = {"effect": self.effects, "grounding": self.grounding}
+        lookup("ranking of heads", by, kinds)
+        first = halves(self.groups)
+        if bool(first.all()):
+            raise DataError("head effects: expected at least two images, one for each half, got one; use more data")
+        rest = [group for group, chosen in zip(self.groups, first.tolist(), strict=True) if not chosen]
+        heads, flat = self.effects.shape[2], kinds[by].flatten(1)
+        found = []
+        for best in best_columns(flat[first], "mass", count):
+            row: dict[str, Any] = {"layer": self.names[best // heads], "head": best % heads}
+            row[f"{by}, chosen half"] = float(flat[first, best].mean())
+            row |= {name: _interval(kind.flatten(1)[~first, best], rest) for name, kind in kinds.items()}
+            found.append(row)
+        return found
+
+    def plot(self) -> Figure:
+        """Every head by its grounding and its effect, coloured by layer."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(4.8, 3.4), layout="constrained")
+        axes = figure.subplots()
+        L, M = self.effects.shape[1:]
+        x, y = self.grounding.mean(0).flatten(), self.effects.mean(0).flatten()
+        layer = torch.arange(L)[:, None].expand(L, M).flatten()
+        dots = axes.scatter(x, y, c=layer, cmap="viridis", s=26, edgecolors="white", linewidths=0.4)
+        for one in y.abs().topk(min(3, len(y))).indices.tolist():
+            axes.annotate(f"{one // M}.{one % M}", (x[one], y[one]), textcoords="offset points", xytext=(5, 4))
+        axes.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+        axes.set(xlabel="mass inside the true region", ylabel=f"cost of knocking it out, {self.unit}")
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.colorbar(dots, label="layer")
+        return figure
+
+
+def head_effects(looker: Looker, cases: Sequence[Case], progress: Callable[..., Iterable[Case]] = iter) -> HeadEffects:
+    """Rank the heads of a network by what knocking each out costs, beside where they look.
+
+    One forward pass per head and case, and one without a change.
+
+    Args:
+        looker: looks at a case with all layers, such as "all layers" of `lookers_of`.
+        cases: texts with known regions.
+        progress: wraps the cases.
+    """
+    effects, grounding, groups = list[Tensor](), list[Tensor](), list[Any]()
+    names, unit = tuple[str, ...](), ""
+    for case in progress(cases):
+        seen = looker(case.image.pixels(), case)
+        if not isinstance(seen.source, Call):
+            raise DataError("head effects: expected a network, got a run of foveate; use a Hugging Face model")
+        asked, image = ask(seen.source), torch.from_numpy(seen.image.copy()).movedim(-1, 0)[None].float() / 255
+        names, unit, M = seen.names, asked.unit, seen.layers.shape[1]
+        whole, rows = asked.score(image).mean(), list[Tensor]()
+        for name in names:
+            for head in range(M):
+                with intervene(seen.source.model, heads={name: [head]}):
+                    rows.append(whole - asked.score(image).mean())
+        effects.append(torch.stack(rows).reshape(len(names), M))
+        maps = normalise(seen.layout.spread(seen.layers.float()).flatten(-2)).unflatten(-1, seen.layout.grid).mean(2)
+        inside = case.region(*SIZE).double()
+        grounding.append((resample_map(maps, *SIZE).double() * inside).sum((-2, -1)))
+        groups.append(case.image_id)
+    return HeadEffects(names, tuple(groups), torch.stack(effects), torch.stack(grounding), unit)
 
 
 def _interval(values: Tensor, groups: Sequence[Any]) -> Interval:

@@ -124,3 +124,35 @@ def test_baselines_see_what_the_model_sees():
     assert found.differences("uniform")["mass"].mean == pytest.approx(0)
     with pytest.raises(fv.UnknownName, match="centre"):
         found.differences("center")
+
+
+def test_effects_of_heads_are_those_of_a_model_without_their_columns():
+    """A head that contributes nothing is a head whose columns of the output projection are zero."""
+    transformers = pytest.importorskip("transformers", reason="needs the extra hf")
+    from foveate.watch.measure import head_effects, lookers_of
+    from tests.watch.processors import PROCESSORS
+    from tests.watch.tiny import small
+
+    torch.manual_seed(0)
+    model = transformers.ViTForImageClassification(small("ViTConfig", num_labels=5)).eval()
+    processor = PROCESSORS["ViT"]()
+    cases = [case(name, (0.0, 0.0, 0.5, 0.5)) for name in ("a", "b", "c")]
+    found = head_effects(lookers_of(model, processor)["all layers"], cases)
+    assert found.effects.shape == found.grounding.shape == (3, 2, 4)
+    inputs = dict(processor(images=cases[0].image.pixels(), return_tensors="pt"))
+    with torch.no_grad():
+        before = model(**inputs).logits[0].double().log_softmax(-1)
+        best = int(before.argmax())
+        project = next(m for n, m in model.named_modules() if n.endswith("o_proj") or n.endswith("output.dense"))
+        columns = project.weight[:, 8:16].clone()
+        project.weight[:, 8:16] = 0
+        after = model(**inputs).logits[0].double().log_softmax(-1)
+        project.weight[:, 8:16] = columns
+    expected = (before - after)[best].item() / np.log(2)
+    assert found.effects[0, 0, 1].item() == pytest.approx(expected, abs=1e-5)
+    for by in ("effect", "grounding"):
+        best = found.best(by, count=2)
+        assert len(best) == 2
+        assert {"effect", "grounding"} < set(best[0])
+    assert -1 <= found.agreement() <= 1
+    assert len(found.plot().axes) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from foveate.registry import lookup
 from foveate.watch import NEUTRAL, AttentionEvaluation, Maps, evaluate_attention, hub_source, open_model
 from foveate.watch.cases import Case, Gaze
 from foveate.watch.gaze_agreement import GAZE_MEASURES, evaluate_gaze
+from foveate.watch.loading import keep_best_heads
 from foveate.watch.measure import (
     FITS,
     MEASURES,
@@ -31,6 +32,7 @@ from foveate.watch.measure import (
     MethodComparison,
     budget,
     compare_methods,
+    head_effects,
     looker_with,
     lookers_of,
     mean_region,
@@ -64,6 +66,7 @@ def evaluate(
     faithful: bool = False,
     ways: tuple[str, ...] = ("pixels", "tokens"),
     steps: int = 10,
+    effects: bool = False,
     prompt: str = PROMPT,
     question: str = QUESTION,
     out: Directory | None = None,
@@ -92,6 +95,7 @@ def evaluate(
         ways: how it is taken away: pixels (blurred), tokens (masked from attention), kept (all other pixels), mean,
             road.
         steps: of taking away, from the whole image to nothing.
+        effects: knock out every head, and rank heads by what it costs beside where they look.
         prompt: wraps a phrase for models that generate.
         question: asked about an image with fixations, {task} being what people were to find.
         out: directory for the report, its figure and the numbers as JSON.
@@ -102,6 +106,8 @@ def evaluate(
         return against_gaze(model, root, split, limit, find_source(model, prompt, relative, **options), question, out)
     dataset = read_data(data, root, split, allow_outside)
     cases = find_cases(dataset, limit, texts)
+    if effects:
+        return knock_out(model, dataset, cases, prompt, out)
     if faithful or methods:
         options["relative_to"] = NEUTRAL if relative else None
         return believe(model, dataset, cases, methods, options, prompt, ways, steps, out)
@@ -110,6 +116,9 @@ def evaluate(
     print_summary(found)
     if len(set(found.groups)) > 1 and found.heads.shape[1] * found.heads.shape[2] > 1:
         print_heads(found, measure)
+        best = [(head.layer, head.head) for head in found.best_heads(measure)]
+        keep_best_heads(model, best, f"{measure} on half of {len(found.groups)} texts of {name}")
+        print("kept: foveate look --best reads these heads")
     if out is not None:
         write_report(found, measure, out)
     return {"model": model, "data": found.data, "texts": len(found.groups), "maps of": found.summary()}
@@ -138,13 +147,7 @@ def believe(
     most = budget(len(lookers) - 1 + len(fits), ways, steps)
     print(f"{len(cases)} texts; for each, at most {most} images per word pass through the model", file=sys.stderr)
 
-    def shown(several: list[Case]) -> Iterator[Case]:
-        with ProgressBar("faithfulness", len(several), unit="text") as bar:
-            for case in several:
-                yield case
-                bar.update()
-
-    found = compare_methods(lookers, cases, fits=fits, ways=ways, steps=steps, progress=shown)
+    found = compare_methods(lookers, cases, fits=fits, ways=ways, steps=steps, progress=_shown)
     rows = found.rows()
     head = list(rows[0])
     size = f"{len(found.groups)} words about {len(set(found.groups))} images of {dataset.name} {dataset.split}"
@@ -163,6 +166,38 @@ def believe(
     if out is not None:
         write_faithful(model, found, title, out)
     return {"model": model, "data": size, "sentence": found.faithful.sentence(), "rows": rows, "agreement": agreement}
+
+
+def knock_out(model: str, dataset: Dataset, cases: list[Case], prompt: str, out: Path | None) -> dict[str, Any]:
+    """Rank heads by what knocking them out costs, and by where they look."""
+    network, processor = open_model(model)
+    looker = lookers_of(network, processor, prompt).get("all layers")
+    if looker is None:
+        raise DataError(f"evaluate-attention: expected a Hugging Face model for effects, got the run {model}")
+
+    found = head_effects(looker, cases, progress=_shown)
+    rows = {by: found.best(by) for by in ("effect", "grounding")}
+    for by, best in rows.items():
+        title = f"{dataset.name}: heads chosen by {by} on one half of the images, measured on the other ({found.unit})"
+        print_table(title, list(best[0]), [[_number(value) for value in row.values()] for row in best])
+    print(f"rank correlation of effect and grounding over heads: {found.agreement():.2f}")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        save_figure(found.plot(), out / "effects.png")
+        mean = {"effects": found.effects.mean(0).tolist(), "grounding": found.grounding.mean(0).tolist()}
+        write_json(out / "effects.json", {"model": model, "layers": list(found.names), "unit": found.unit, **mean})
+    return {"model": model, "texts": len(cases), "best": rows, "agreement": found.agreement()}
+
+
+def _number(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _shown(several: Sequence[Case]) -> Iterator[Case]:
+    with ProgressBar("evaluate-attention", len(several), unit="text") as bar:
+        for case in several:
+            yield case
+            bar.update()
 
 
 def _cell(value: Any) -> str:
