@@ -90,6 +90,7 @@ __all__ = [
 
 # What lower packages ask higher ones for, by name.
 provide("run of foveate", "foveate.lab.hub:find_run")
+provide("plot of attention", "foveate.plot.figures:show")
 provide("image of attention", "foveate.plot.sheets:to_png")  # what a notebook shows of an `Attended`
 
 _HOMES = {

@@ -133,7 +133,7 @@ def check_grid(where: str, grid: Grid | None, B: int, N: int, *, needs_grid: boo
             raise ShapeError(f"{where}: expected at most {N} cells per example, got {most}; pad the scores at the end")
         return
     size = grid_size(grid)
-    if len(size) not in (1, 2) or min(size) < 0 or math.prod(size) != N:
+    if len(size) not in (1, 2, 3) or min(size) < 0 or math.prod(size) != N:
         raise ShapeError(f"{where}: expected a grid of {N} cells, got {size}; rows times columns must be {N}")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -62,6 +63,40 @@ class Attended:
             mask=None if self.mask is None else self.mask.expand(B, self.mask.shape[-1])[chosen],
         )
 
+    def to(self, *arguments: Any, **options: Any) -> Attended:
+        """On another device or in another floating-point dtype, as `Tensor.to`."""
+        device, dtype, non_blocking, _ = torch._C._nn._parse_to(*arguments, **options)
+
+        def move(x: Tensor) -> Tensor:
+            return x.to(device, dtype if x.is_floating_point() else None, non_blocking)
+
+        return self._changed(move)
+
+    def cpu(self) -> Attended:
+        """On the CPU."""
+        return self.to("cpu")
+
+    def detach(self) -> Attended:
+        """Without a gradient."""
+        return self._changed(Tensor.detach)
+
+    def plot(self, image: Any = None, **options: Any) -> Any:
+        """Draw it over its image, as `fv.plot.show(image, attended, ...)`; returns the figure."""
+        return provided("plot of attention")(image, self, **options)
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Attended:
+        """The same with `change` applied to every tensor."""
+        density = None if self.density is None else self.density.map_tensors(change)
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed = {name: change(part) for name, part in parts.items() if isinstance(part, Tensor)}
+        return replace(self, **{**changed, "density": density})
+
+    def _numbers(self) -> str:
+        """How many locations have weight, for print."""
+        if self.weights.numel() == 0:
+            return ""
+        return f"{float((self.weights > 0).sum(-1).double().mean()):.4g} of {self.weights.shape[-1]} weights above zero"
+
     def mean_over_queries(self) -> Attended:
         """The attention of all queries together: the mean over those that attend to something.
 
@@ -98,14 +133,18 @@ class Attended:
                 In one dimension H is the number of cells.
 
         Returns:
-            (B, ..., H, W) mass per cell, (B, ..., H) in one dimension; zeros where there was nothing to attend to.
+            (B, ..., H, W) mass per cell, (B, ..., H) in one dimension, (B, ..., T, H, W) for a video; zeros
+            where there was nothing to attend to.
         """
         if self.grid is None:
             raise ShapeError("Attended.map: expected attention over a grid, got grid=None; pass grid=(H, W) to attend")
         size = grid_size(self.grid)
-        H = size[0] if H is None else H
+        H = size[-2 if len(size) == 3 else 0] if H is None else H
         if len(size) == 1:
             return self._line(H)
+        if len(size) == 3:
+            frames = self.weights.unflatten(-1, size)
+            return frames if W is None else resample_map(frames, H, W)
         W = size[1] if W is None else W
         if self.density is None:
             return resample_map(self._cells(size), H, W, self._used())
@@ -127,6 +166,10 @@ class Attended:
         """
         if self.grid is None:
             raise ShapeError("Attended.fit: expected attention over a grid, got grid=None; pass grid=(H, W) to attend")
+        if not isinstance(self.grid, Tensor) and len(self.grid) == 3:
+            raise ShapeError(
+                f"Attended.fit: expected a grid of one or two axes, got {tuple(self.grid)}; fit one frame at a time"
+            )
         row = lookup("mechanism", name, MECHANISMS)
         if row.fit is None:
             raise UnknownName("continuous mechanism", name, [key for key, row in MECHANISMS.items() if row.continuous])

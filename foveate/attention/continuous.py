@@ -25,7 +25,7 @@ from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.fits import Fit
 from foveate.attention.learnable import Temperature, learned_options, register_option
 from foveate.attention.mechanism import Mechanism, read_options
-from foveate.errors import UnknownName
+from foveate.errors import ShapeError, UnknownName
 from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.density import Density
 from foveate.ops.mixture import Mixture
@@ -105,6 +105,11 @@ class ContinuousAttention(nn.Module):
         cells = as_grid("continuous attention", grid)
         check_inputs("continuous attention", scores, values, cells, mask, needs_grid=True)
         assert cells is not None
+        if not isinstance(cells, Tensor) and len(cells) == 3:
+            raise ShapeError(
+                f"continuous attention: expected a grid of one or two axes, got {tuple(cells)}; attend frame by "
+                "frame, or with a discrete mechanism such as tvmax"
+            )
         wide = torch.promote_types(scores.dtype, torch.float32)
         mask = without_padding(cells, mask, scores.shape[-1])
         weights = self.transform.weigh(scores.to(wide), cells, mask)

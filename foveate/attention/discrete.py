@@ -30,12 +30,12 @@ from foveate.attention.learnable import Learnable, Temperature, learned_options,
 from foveate.attention.mechanism import Mechanism, read_options
 from foveate.checks import as_number, at_least_float32, beside_rows, check_number, is_tracing
 from foveate.errors import ShapeError, UnknownName
-from foveate.ops import TRANSFORMS, Transform, fenchel_young_loss, sparsemax
-from foveate.ops.grid import grid_edges
+from foveate.ops import TRANSFORMS, Transform, fenchel_young_loss, gfusedmax, sparsemax, tvmax
+from foveate.ops.grid import lattice_edges
 from foveate.ops.reading import weighted_sum
 from foveate.registry import lookup
 
-NOT_OPTIONS = {"scores", "dim", "mask", "edges"}
+NOT_OPTIONS = {"scores", "dim", "mask", "edges", "grid"}
 
 
 class DiscreteAttention(nn.Module):
@@ -49,7 +49,8 @@ class DiscreteAttention(nn.Module):
 
     The other options are annotated with their meanings.
 
-    A grid of one dimension, `grid=(N,)`, is a chain for every transform.
+    A grid of one dimension, `grid=(N,)`, is a chain for every transform; one of three, `grid=(T, H, W)`, a video, in
+    which a cell also has neighbours in the frames before and after.
 
     Reference: Martins et al. 2020, §2.
 
@@ -179,6 +180,10 @@ class DiscreteAttention(nn.Module):
     def _among_tokens(self, scores: Tensor, grid: Grid, keep: Tensor | None, prefix: int) -> Tensor:
         """Weights of tokens of which those from `prefix` on are the cells of a grid."""
         N, size = scores.shape[-1], _rows_and_columns(grid, 0)
+        if len(size) == 3:
+            raise ShapeError(
+                f"{self.name}: expected grid=(H, W) beside a prefix, got {size}; use prefix=None for a video"
+            )
         # Grids of different sizes are padded at the end, so that every token after the prefix is a location.
         count = max(N - prefix, 0) if isinstance(grid, Tensor) else math.prod(size)
         if prefix + count > N:
@@ -193,7 +198,7 @@ class DiscreteAttention(nn.Module):
         if self.row.needs_edges:
             if isinstance(grid, Tensor):
                 raise ShapeError(f"{self.name}: expected one grid for all examples, got a tensor; pass grid=(H, W)")
-            edges = grid_edges(*size, device=scores.device) + prefix
+            edges = lattice_edges(*size, device=scores.device) + prefix
             return self.row.function(scores, edges, mask=keep, **self.values())
         if self.row.prox is None:
             raise ValueError(
@@ -219,32 +224,37 @@ class DiscreteAttention(nn.Module):
         kept = torch.cat([kept[..., :start], part, kept[..., stop:]], -1)
         return sparsemax(joined, mask=None if every else kept)
 
-    def _prox(self, scores: Tensor, size: tuple[int, int], keep: Tensor | None) -> Tensor:
+    def _prox(self, scores: Tensor, size: tuple[int, ...], keep: Tensor | None) -> Tensor:
         """The proximal point of (..., H·W) cells, of which the transform is the sparsemax."""
         assert self.row.prox is not None
         cells = scores.reshape(*scores.shape[:-1], *size)
         keep = None if keep is None else keep.reshape(*keep.shape[:-1], *size)
         return self.row.prox(cells, mask=keep, **self._for_cells()).flatten(-2)
 
-    def _transform(self, scores: Tensor, size: tuple[int, int], keep: Tensor | None) -> Tensor:
+    def _transform(self, scores: Tensor, size: tuple[int, ...], keep: Tensor | None) -> Tensor:
         """Weights of (..., H·W) scores in the row order of one grid."""
+        if self.row.axes == 2 and len(size) == 3:
+            return tvmax(scores, mask=keep, grid=size, **self.values())
         if self.row.axes == 2:
             cells = scores.reshape(*scores.shape[:-1], *size)
             keep = None if keep is None else keep.reshape(*keep.shape[:-1], *size)
             return self.row.function(cells, mask=keep, **self._for_cells()).flatten(-2)
         if self.row.needs_edges:
-            edges = grid_edges(*size, device=scores.device) if self.edges is None else self.edges
+            edges = lattice_edges(*size, device=scores.device) if self.edges is None else self.edges
             return self.row.function(scores, edges, mask=keep, **self.values())
         return self.row.function(scores, mask=keep, **self.values())
 
-    def _fenchel_young(self, scores: Tensor, target: Tensor, size: tuple[int, int], keep: Tensor | None) -> Tensor:
+    def _fenchel_young(self, scores: Tensor, target: Tensor, size: tuple[int, ...], keep: Tensor | None) -> Tensor:
         """Losses (...) of (..., H·W) scores in the row order of one grid."""
         options, edges = self.values(), self.edges
+        if self.row.axes == 2 and len(size) == 3:
+            options["edges"] = lattice_edges(*size, device=scores.device)
+            return fenchel_young_loss(scores, target, partial(gfusedmax, **options), keep)
         if self.row.axes == 2:
             keep = None if keep is None else keep.unflatten(-1, size)
             scores, target, options = scores.unflatten(-1, size), target.unflatten(-1, size), self._for_cells()
         elif self.row.needs_edges:
-            options["edges"] = grid_edges(*size, device=scores.device) if edges is None else edges
+            options["edges"] = lattice_edges(*size, device=scores.device) if edges is None else edges
         return fenchel_young_loss(scores, target, partial(self.row.function, **options), keep)
 
     def values(self) -> dict[str, Any]:
@@ -309,10 +319,10 @@ def _short(value: Any) -> str:
     return type(value).__name__ if isinstance(value, nn.Module) else repr(value)
 
 
-def _rows_and_columns(grid: Grid | None, N: int) -> tuple[int, int]:
-    """The grid's rows and columns; one row for a grid of one dimension and for none."""
+def _rows_and_columns(grid: Grid | None, N: int) -> tuple[int, ...]:
+    """The grid's rows and columns, frames first if there are any; one row for a grid of one dimension and for none."""
     size = (N,) if grid is None else grid_size(grid)
-    return (1, size[0]) if len(size) == 1 else (size[0], size[1])
+    return (1, size[0]) if len(size) == 1 else size
 
 
 def discrete(name: str) -> Mechanism:

@@ -10,8 +10,10 @@ from torch import Tensor
 from foveate.attention.attended import Attended
 from foveate.checks import Rows, index_examples
 from foveate.errors import ShapeError
+from foveate.ops.trees import as_value
 
 
+@as_value
 @dataclass(frozen=True, eq=False)
 class SparseWeights:
     """Weights (B, ..., Q, N) of which most are zero, in the memory of the largest support.

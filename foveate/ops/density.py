@@ -13,6 +13,7 @@ from torch import Tensor
 from foveate.checks import Rows, index_examples
 from foveate.errors import ShapeError
 from foveate.ops.moments import principal_axes
+from foveate.ops.trees import as_value
 
 if TYPE_CHECKING:
     from foveate.ops.basis import Basis
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 AnyDensity = TypeVar("AnyDensity", bound="Density")
 
 
+@as_value
 @dataclass(frozen=True)
 class Ellipses:
     """Contours of a density, one ellipse per component.
@@ -82,6 +84,15 @@ class Density(ABC):
     def batch_shape(self) -> torch.Size:
         """The shape `...` of the batch: one density for each index into it."""
         return self.mean.shape[:-1]
+
+    def _numbers(self) -> str:
+        """Where one density is and how wide, for print."""
+        mean = self.mean.detach()
+        if mean.numel() != mean.shape[-1]:
+            return ""
+        width = self.covariance.detach().diagonal(dim1=-2, dim2=-1).sqrt()
+        at, wide = (", ".join(f"{x:.2f}" for x in part.flatten().tolist()) for part in (mean, width))
+        return f"at ({at}), deviations ({wide})"
 
     def __getitem__(self: AnyDensity, rows: Rows) -> AnyDensity:
         """The densities of some examples: an int, a slice, a sequence or tensor of ints, or a boolean tensor (B,)."""

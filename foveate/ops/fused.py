@@ -8,6 +8,7 @@ Reference: Martins et al. 2020, eq. 5-7 and proposition 1; the ½ is missing in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,9 @@ from foveate.checks import (
     check_ndim,
     check_number,
 )
+from foveate.errors import ShapeError
 from foveate.ops import kernels
+from foveate.ops.grid import lattice_edges
 from foveate.ops.simplex import sparsemax
 from foveate.ops.total_variation import check_edges, solve_tv
 from foveate.ops.tv_solver import group_mean
@@ -73,8 +76,17 @@ def fusedmax(scores: Tensor, smoothness: float | Tensor = 0.1, dim: int = -1, ma
     return sparsemax(fused.movedim(-1, dim), dim, mask)
 
 
-def tvmax(scores: Tensor, smoothness: float | Tensor = 0.01, mask: Tensor | None = None) -> Tensor:
-    """Sparse weights in patches: neighbouring cells of a grid tend to share the same weight.
+def tvmax(
+    scores: Tensor,
+    smoothness: float | Tensor = 0.01,
+    mask: Tensor | None = None,
+    *,
+    grid: tuple[int, ...] | None = None,
+) -> Tensor:
+    """Sparse weights in patches of a grid, from scores (..., H, W): the last two axes are rows and columns.
+
+    Neighbouring cells tend to share the same weight. Scores (..., H·W) of flattened grids need `grid=(H, W)`: without
+    it, a batch (B, H·W) would be taken for one grid of B rows.
 
     `p = argmin_{p in simplex} ½‖p − z‖² + λ Σ_{i~j} |p_i − p_j|`  over the four neighbours
 
@@ -84,6 +96,7 @@ def tvmax(scores: Tensor, smoothness: float | Tensor = 0.01, mask: Tensor | None
         smoothness: λ ≥ 0; with 0 the result is sparsemax. A tensor broadcasts to the scores with size 1 along the
             normalised axes (one per row, per head or for all), and gets its exact gradient.
         mask: True where a cell counts; broadcasts to the scores. Images of different grids are padded and masked.
+        grid: rows and columns of scores (..., H·W) in row order, or frames, rows and columns of a video, (T, H, W).
 
     Returns:
         weights of the scores' shape and dtype that sum to one over the last two axes; zeros where there is
@@ -94,8 +107,12 @@ def tvmax(scores: Tensor, smoothness: float | Tensor = 0.01, mask: Tensor | None
     >>> tvmax(torch.tensor([[1.0, 1.0], [0.0, 0.0]]), smoothness=0.1)
     tensor([[0.5000, 0.5000],
             [0.0000, 0.0000]])
+    >>> tvmax(torch.tensor([1.0, 1.0, 0.0, 0.0]), smoothness=0.1, grid=(2, 2)).tolist()
+    [0.5, 0.5, 0.0, 0.0]
     """
     check_floating("tvmax", "scores", scores)
+    if grid is not None:
+        return _tvmax_flat(scores, smoothness, mask, tuple(grid))
     check_ndim("tvmax", "scores", scores, 2, "(..., H, W)")
     smoothness = as_number(smoothness)
     if isinstance(smoothness, Tensor):
@@ -105,6 +122,22 @@ def tvmax(scores: Tensor, smoothness: float | Tensor = 0.01, mask: Tensor | None
     scores, mask = _finite("tvmax", scores, smoothness, mask, (-2, -1))
     fused = solve_tv("tvmax", scores, smoothness, mask, axes=2).value
     return sparsemax(fused.flatten(-2), -1, mask.flatten(-2)).reshape(scores.shape)
+
+
+def _tvmax_flat(scores: Tensor, smoothness: float | Tensor, mask: Tensor | None, grid: tuple[int, ...]) -> Tensor:
+    """TVmax of scores (..., N) in the row order of a grid of two or three axes."""
+    if len(grid) not in (2, 3) or scores.ndim < 1 or scores.shape[-1] != math.prod(grid):
+        raise ShapeError(
+            f"tvmax: expected scores (..., N) for a grid of N cells, got {tuple(scores.shape)} and grid={grid}; pass "
+            "grid=(H, W) or (T, H, W), or scores (..., H, W) without a grid"
+        )
+    if len(grid) == 3:
+        return gfusedmax(scores, lattice_edges(*grid, device=scores.device), smoothness, mask)
+    if mask is not None:
+        check_mask("tvmax", mask, scores.shape)
+        mask = mask.expand(*mask.shape[:-1], scores.shape[-1]).unflatten(-1, grid)
+    smoothness = smoothness.unsqueeze(-1) if isinstance(smoothness, Tensor) and smoothness.ndim else smoothness
+    return tvmax(scores.unflatten(-1, grid), smoothness, mask).flatten(-2)
 
 
 def gfusedmax(scores: Tensor, edges: Tensor, smoothness: float | Tensor = 0.1, mask: Tensor | None = None) -> Tensor:

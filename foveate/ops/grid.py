@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -90,6 +92,18 @@ def grid_edges(H: int, W: int, *, device: torch.device | str | None = None) -> T
     down = torch.stack([index[:-1], index[1:]], dim=-1).reshape(-1, 2)
     right = torch.stack([index[:, :-1], index[:, 1:]], dim=-1).reshape(-1, 2)
     return torch.cat([down, right])
+
+
+def lattice_edges(*sizes: int, device: torch.device | str | None = None) -> Tensor:
+    """Pairs of neighbouring cells of a grid of any number of axes, (E, 2), the first axis first.
+
+    >>> lattice_edges(2, 1, 2).tolist()
+    [[0, 2], [1, 3], [0, 1], [2, 3]]
+    """
+    index = torch.arange(math.prod(sizes), device=device).reshape(sizes)
+    pairs = [(index.narrow(dim, 0, n - 1), index.narrow(dim, 1, n - 1)) for dim, n in enumerate(sizes) if n > 1]
+    parts = [torch.stack(pair, dim=-1).reshape(-1, 2) for pair in pairs]
+    return torch.cat(parts) if parts else index.new_zeros(0, 2)
 
 
 def canvas_places(grid: Tensor, N: int, W: int) -> tuple[Tensor, Tensor]:

@@ -104,6 +104,13 @@ class Mixture(Density):
         """The shape `...` of the batch: one mixture for each index into it."""
         return self.weights.shape[:-1]
 
+    def _numbers(self) -> str:
+        """How many components there are, and the background, for print."""
+        used = self.components_used.flatten().tolist()
+        counts = f"components used {', '.join(map(str, used[:8]))}{', ...' if len(used) > 8 else ''}"
+        haze = None if self.background is None or not used else self.background.detach().mean()
+        return counts if haze is None else f"{counts}, mean background {haze:.2f}"
+
     @property
     def mean(self) -> Tensor:
         """(..., d) expected position, `Σ π_k μ_k + π_0 ½`."""

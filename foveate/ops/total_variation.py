@@ -30,6 +30,7 @@ from foveate.errors import ShapeError
 from foveate.ops import kernels
 from foveate.ops.derivatives import needs_function
 from foveate.ops.graphs import EdgeGraph, Graph, GridGraph, grid_of_edges
+from foveate.ops.trees import as_value
 from foveate.ops.tv_by_row import check_smoothness, prox_by_row
 from foveate.ops.tv_solver import group_mean, minimise
 
@@ -37,6 +38,7 @@ Outputs: TypeAlias = tuple[Tensor, Tensor, Tensor]  # value, labels of the group
 _WARNED_GAP = 1e-6
 
 
+@as_value
 @dataclass(frozen=True)
 class TVSolution:
     """The minimiser, a certificate of its accuracy, and the locations that it fuses.

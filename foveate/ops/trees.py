@@ -1,14 +1,17 @@
-"""Dataclasses of tensors as pytrees, so that transforms such as `torch.func.vmap` may return them."""
+"""Dataclasses of tensors as values: pytrees for `torch.func.vmap` and its like, loaded safely, and printed briefly."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
+import torch
+from torch import Tensor
+from torch.serialization import add_safe_globals
 from torch.utils._pytree import Context, GetAttrKey, KeyEntry, register_pytree_node
 
 T = TypeVar("T")
-
+WIDTH = 110  # characters of a line that is printed
 
 CONSTANTS = (type(None), float, str, tuple)  # the rest are children: torch puts placeholders of any type there
 
@@ -52,7 +55,59 @@ def as_tree(kind: type[T]) -> type[T]:
         from_dumpable_context=_from_json,
         flatten_with_keys_fn=flatten_with_keys,
     )
+    return as_value(kind)
+
+
+def as_value(kind: type[T]) -> type[T]:
+    """Print a dataclass by the shapes of its tensors, and let `torch.load(..., weights_only=True)` read it.
+
+    A method `_numbers` of the class returns the few numbers that matter as words, or "".
+
+    >>> from dataclasses import dataclass
+    >>> @as_value
+    ... @dataclass(frozen=True)
+    ... class Single:
+    ...     part: torch.Tensor
+    >>> Single(torch.ones(2, 3))
+    Single(part=(2, 3))
+    """
+    kind.__repr__ = _describe  # type: ignore[assignment,method-assign]
+    add_safe_globals([kind])
     return kind
+
+
+def can_read(x: Tensor) -> bool:
+    """True where the numbers of a tensor can be looked at: not while tracing, nor on the meta device."""
+    return (
+        type(x) in (Tensor, torch.nn.Parameter)
+        and not x.is_meta
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    )
+
+
+def _describe(value: Any) -> str:
+    parts = [(field.name, getattr(value, field.name)) for field in fields(value)]
+    shown = [f"{name}={_shape(part)}" for name, part in parts if part is not None]
+    numbers = (
+        value._numbers()
+        if hasattr(value, "_numbers") and all(can_read(x) for _, x in parts if isinstance(x, Tensor))
+        else ""
+    )
+    lines, name = [""], type(value).__name__
+    for part in [*shown, *([numbers] if numbers else [])]:
+        if len(lines[-1]) + len(part) > WIDTH - len(name):
+            lines.append("")
+        lines[-1] += f"{', ' if lines[-1] else ''}{part}"
+    return f"{name}({(',' + chr(10) + ' ' * (len(name) + 1)).join(lines)})"
+
+
+def _shape(part: Any) -> str:
+    if isinstance(part, Tensor):
+        kind = "" if part.dtype in (torch.float32, torch.bool) else f" {str(part.dtype).removeprefix('torch.')}"
+        return f"{tuple(part.shape)}{kind}" + ("" if part.device.type == "cpu" else f" on {part.device}")
+    if is_dataclass(part) and not isinstance(part, type):
+        return type(part).__name__
+    return repr(part)
 
 
 def _to_json(context: Context) -> Any:

@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_explained():
         attend(scores, values, grid=(3, 5))
     with pytest.raises(ShapeError, match=r"tvmax: expected values \(B, N, D\) = \(2, 12, any\), got \(2, 11, 3\)"):
         attend(scores, values[:, 1:], grid=(3, 4))
-    for grid in ((2, 2, 3), (-3, -4)):
+    for grid in ((2, 2, 3, 1), (-3, -4)):
         with pytest.raises(ShapeError, match=r"tvmax: expected a grid of 12 cells, got \("):
             attend(scores, values, grid=grid)
     with pytest.raises(ShapeError, match=r"expected grid \(B, 2\) = \(2, 2\), got \(3, 2\)"):
