@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+
 from foveate.apps.cli.terminal import Between, Count, FigureFile, OutFile, print_table, save_figure
 from foveate.errors import DataError
 from foveate.io import ProgressBar, atomic_write, decode_image
@@ -249,8 +251,7 @@ def html_rows(
     title: str, heads: Sequence[str], rows: Sequence[dict[str, Any]], drawn: Sequence[tuple[dict[str, Any], Figure]]
 ) -> str:
     """One self-contained page: a table to sort, and the images under their attention."""
-    from foveate.apps.report.page import html_cell, html_page, html_table, html_text
-    from foveate.apps.report.sheet import html_sheet
+    from foveate.apps.report.page import html_cell, html_page, html_sheet, html_table, html_text
 
     def parts() -> Iterator[str]:
         yield html_text("h1", title)
@@ -272,7 +273,7 @@ def sheet(figures: Sequence[Figure]) -> Any:
     for figure in figures:
         canvas: Any = FigureCanvasAgg(figure)
         canvas.draw()
-        one = Image.fromarray(canvas.buffer_rgba().__array__()).convert("RGB")
+        one = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
         cells.append(one.resize((CELL, max(1, round(one.height * CELL / one.width)))))
     rows = [cells[start : start + COLUMNS] for start in range(0, len(cells), COLUMNS)]
     made = Image.new("RGB", (CELL * min(COLUMNS, len(cells)), sum(max(c.height for c in row) for row in rows)), "white")

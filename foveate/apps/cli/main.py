@@ -62,7 +62,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
-        "demo:demo",
+        "compare:demo",
         "[--quick]",
         "compare mechanisms on embedded data and write a report, without a download",
         resumes=True,
@@ -139,7 +139,7 @@ COMMANDS: dict[str, Command] = {
         threads=4,
     ),
     "doctor": Command("doctor:doctor", "[--json]", "report what works on this machine, and what to install"),
-    "completion": Command("completion:completion", "bash|zsh|fish", "print a script that completes foveate's commands"),
+    "completion": Command("list:completion", "bash|zsh|fish", "print a script that completes foveate's commands"),
     "rate": Command(
         "serve:rate",
         "STUDY [--make --runs A,B,C] [--results]",
@@ -302,7 +302,7 @@ def _call(name: str, function: Callable[..., Any], arguments: list[str], as_json
             print(more_help(arguments) if more_help is not None else "", end="")
         return end.code if isinstance(end.code, int) else OK
     if as_json:
-        from foveate.apps.cli.as_json import as_json as encode
+        from foveate.apps.cli.terminal import as_json as encode
 
         print(json.dumps(encode(result), ensure_ascii=not (sys.stdout.encoding or "utf-8").lower().startswith("utf")))
     return OK

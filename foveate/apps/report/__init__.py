@@ -1,8 +1,7 @@
 """Reports: one self-contained HTML page about runs, their metrics, their curves and where they look."""
 
-from foveate.apps.report.comparisons import FEW, RunComparison, compare_runs, count_examples
 from foveate.apps.report.runs import ReportRun
-from foveate.apps.report.tables import headlines, short_table
+from foveate.apps.report.tables import FEW, RunComparison, compare_runs, count_examples, headlines, short_table
 from foveate.apps.report.write import REPORT, write_report
 
 __all__ = [

@@ -1,24 +1,29 @@
-"""The report of runs as one HTML page."""
+"""The report of runs as one HTML page: tables, curves, examples, and failures chosen by a rule."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from foveate.apps.report.curves import curve_lines, draw_curves, small_examples
-from foveate.apps.report.failures import choose_failures, failure_rule
-from foveate.apps.report.page import html_commands, html_page, html_text
-from foveate.apps.report.runs import ReportRun
-from foveate.apps.report.sheet import html_legend, html_sheet
+from foveate.apps.report.page import html_commands, html_legend, html_page, html_sheet, html_text
+from foveate.apps.report.runs import ReportRun, measure_of
 from foveate.apps.report.tables import html_results
 from foveate.errors import DataError
 from foveate.io import ProgressBar, atomic_write
 from foveate.lab import hub
 from foveate.lab.data.samples import DataRoot
-from foveate.lab.tasks.presentation import DrawnExample
+from foveate.lab.tasks.presentation import DrawnExample, Presentation
+from foveate.lab.train.records import CURVE
+from foveate.metrics.means import ExampleKey, ExampleValues
+from foveate.plot.canvas import INK, PAPER, SMALL, USUAL
+from foveate.plot.lines import COLOURS, DASHES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 REPORT = "report.html"
 SMALL_CURVES = "Lines: evaluations during training on the first {} examples of val. Circles: evaluations on all of val."
@@ -139,3 +144,125 @@ def _commands(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
 def _best_run(runs: Sequence[ReportRun]) -> ReportRun:
     objective = runs[0].opened[1].objective
     return max(runs, key=lambda run: mean(run.values(objective) or [float("-inf")]))
+
+
+def choose_failures(runs: Sequence[ReportRun], count: int) -> list[str]:
+    """The ids of the worst examples, one per image, the worst first; see `failure_rule`.
+
+    Empty if a run has no values of single examples. Only examples that are worse than the mean over all are failures.
+    """
+    shown, values = runs[0].shown, [seed for run in runs for seed in run.example_values()]
+    if not shown.failures or not all(run.example_values() for run in runs):
+        return []
+    signs = [1.0 if measure_of(name, shown).better == "higher" else -1.0 for name in shown.failures]
+    tables = [_means(values, name, sign) for name, sign in zip(shown.failures, signs, strict=True)]
+    if not tables[0]:
+        return []
+    usual, others = mean(tables[0].values()), [(table, _by_image(table)) for table in tables[1:]]
+
+    def rank(key: ExampleKey) -> tuple[float, ...]:
+        return tables[0][key], *(own.get(key, images.get(key[1], 0.0)) for own, images in others)
+
+    chosen: dict[str, str] = {}
+    for key in sorted((key for key, value in tables[0].items() if value < usual), key=rank):
+        chosen.setdefault(key[1], key[0])
+    return list(chosen.values())[:count]
+
+
+def failure_rule(shown: Presentation) -> str:
+    """How failures are chosen, for the reader."""
+    first, *others = [_worst(name, shown) for name in shown.failures]
+    ties = "".join(f"; of equal ones, {text}" if place == 0 else f", then {text}" for place, text in enumerate(others))
+    return (
+        f"Chosen by a rule, not by hand: the examples of val with {first}, as a mean over all runs{ties}. One example "
+        "per image, and only examples that are worse than the average."
+    )
+
+
+def _worst(name: str, shown: Presentation) -> str:
+    measure = measure_of(name, shown)
+    return f"the {'lowest' if measure.better == 'higher' else 'highest'} value of “{measure.label}”"
+
+
+def _means(values: Sequence[ExampleValues], name: str, sign: float) -> dict[ExampleKey, float]:
+    """The mean over runs of every example that all of them have, times a sign."""
+    tables = [own.get(name, {}) for own in values]
+    keys = sorted(set.intersection(*(set(table) for table in tables)))
+    return {key: sign * mean(table[key] for table in tables) for key in keys}
+
+
+def _by_image(table: Mapping[ExampleKey, float]) -> dict[str, float]:
+    """The mean over the examples of each image."""
+    groups: dict[str, list[float]] = {}
+    for key, value in table.items():
+        groups.setdefault(key[1], []).append(value)
+    return {image: mean(group) for image, group in groups.items()}
+
+
+def draw_curves(runs: Sequence[ReportRun]) -> Figure | None:
+    """Training loss and validation objective over the steps, one line per seed, in the style of `curve_lines`.
+
+    The line on the right joins the small evaluations of a run, and circles are its evaluations on all of val; without
+    small ones it joins the circles. Runs without a log have no line on the left; returns None if no run has one.
+    """
+    if not any(log for run in runs for log in run.logs):
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.2, 3.3), layout="constrained", facecolor=PAPER)
+    left, right = figure.subplots(1, 2)
+    objective = runs[0].opened[1].objective
+    measure = measure_of(objective, runs[0].shown)
+    for (_, colour, dashes), run in zip(curve_lines(runs), runs, strict=True):
+        style: dict[str, Any] = {"color": colour, "linestyle": (0, dashes) if dashes else "solid", "linewidth": 1.5}
+        for log, history in zip(run.logs, run.histories, strict=True):
+            left.plot(*_points(log, "train", "loss"), **style)
+            small = _points(log, CURVE, objective, measure.factor)
+            whole = _series((e.step, measure.factor * e.metrics[objective]) for e in history.evaluations)
+            if small[0]:
+                right.plot(*small, marker=".", markersize=4, **style)
+                right.plot(*whole, "o", markersize=5, markerfacecolor=PAPER, color=colour)
+            else:
+                right.plot(*whole, marker="o", markersize=4, **style)
+    _style(left, "training loss", "")
+    _style(right, f"{measure.label} on val", measure.unit)
+    return figure
+
+
+def curve_lines(runs: Sequence[ReportRun]) -> list[tuple[str, str, Sequence[float]]]:
+    """The name, the colour and the dashes of every run; no dashes for a solid line."""
+    found: list[tuple[str, str, Sequence[float]]] = []
+    for number, run in enumerate(runs):
+        dash = DASHES[(number + number // len(COLOURS)) % len(DASHES)]  # more runs than colours: vary both
+        found.append((run.name, COLOURS[number % len(COLOURS)], () if isinstance(dash, str) else dash[1]))
+    return found
+
+
+def small_examples(runs: Sequence[ReportRun]) -> int:
+    """The largest number of examples that a small evaluation of the runs used; 0 if there was none."""
+    lines = (line for run in runs for log in run.logs for line in log)
+    return max((line["examples"] for line in lines if line["event"] == CURVE), default=0)
+
+
+def _points(
+    log: Sequence[Mapping[str, Any]], event: str, name: str, factor: float = 1.0
+) -> tuple[list[float], list[float]]:
+    """Steps and numbers of the lines of a log in which the number is known."""
+    lines = (line for line in log if line["event"] == event and line.get(name) is not None)
+    return _series((line["step"], factor * line[name]) for line in lines)
+
+
+def _series(points: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    listed = list(points)
+    return [step for step, _ in listed], [value for _, value in listed]
+
+
+def _style(axes: Axes, title: str, unit: str) -> None:
+    axes.set_title(title, fontsize=USUAL, color=INK, parse_math=False)
+    settings: dict[str, Any] = {"fontsize": SMALL, "color": INK}
+    axes.set_xlabel("step", **settings)
+    axes.set_ylabel(unit, **settings)
+    axes.tick_params(labelsize=SMALL)
+    axes.grid(color="#d9dce1", linewidth=0.5)
+    axes.margins(x=0.03)
+    axes.spines[["top", "right"]].set_visible(False)

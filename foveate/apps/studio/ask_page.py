@@ -14,10 +14,9 @@ from foveate.apps.studio import picker, widgets
 from foveate.apps.studio.attention_maps import attend, scores_of
 from foveate.apps.studio.cards import MapChoice, build_cards
 from foveate.apps.studio.catalogue import PHOTOGRAPHS, RunCatalogue
-from foveate.apps.studio.code import ask_code
 from foveate.apps.studio.panels import draw_panels
 from foveate.apps.studio.picker import ChosenImage, choose_example, read_question, read_upload
-from foveate.apps.studio.share import IMAGE_NOTE, build_restore, choice_fields, read_choice, share_html
+from foveate.apps.studio.share import IMAGE_NOTE, ask_code, build_restore, choice_fields, read_choice, share_html
 from foveate.errors import DataError, FoveateError
 from foveate.lab.data.samples import Question
 from foveate.lab.tasks.vqa.predictor import Answer

@@ -8,10 +8,9 @@ from typing import Any
 
 from foveate.apps.studio import picker, widgets
 from foveate.apps.studio.catalogue import RunCatalogue
-from foveate.apps.studio.code import caption_code
 from foveate.apps.studio.panels import draw_panels, draw_strip, scale_end
 from foveate.apps.studio.picker import ChosenImage, choose_example, read_upload
-from foveate.apps.studio.share import IMAGE_NOTE, build_restore, share_html
+from foveate.apps.studio.share import IMAGE_NOTE, build_restore, caption_code, share_html
 from foveate.attention import Attended
 from foveate.errors import FoveateError
 from foveate.plot.heat import heat, select_example

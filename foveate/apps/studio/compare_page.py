@@ -12,7 +12,6 @@ from foveate.apps.studio import picker, widgets
 from foveate.apps.studio.ask_page import TASK, ask, suggestions_for
 from foveate.apps.studio.attention_maps import attend
 from foveate.apps.studio.catalogue import RunCatalogue
-from foveate.apps.studio.code import compare_code
 from foveate.apps.studio.panels import (
     colour_bar,
     draw_heat,
@@ -24,7 +23,7 @@ from foveate.apps.studio.panels import (
     sentences,
 )
 from foveate.apps.studio.picker import ChosenImage, choose_example, read_upload
-from foveate.apps.studio.share import IMAGE_NOTE, build_restore, share_html
+from foveate.apps.studio.share import IMAGE_NOTE, build_restore, compare_code, share_html
 from foveate.apps.studio.widgets import script
 from foveate.attention import MECHANISMS, Attended
 from foveate.errors import DataError, FoveateError

@@ -13,9 +13,8 @@ from torch import Tensor
 from foveate.apps.studio import widgets
 from foveate.apps.studio.attention_maps import PRESETS, SIDE, preset
 from foveate.apps.studio.catalogue import RunCatalogue
-from foveate.apps.studio.code import explain_code
 from foveate.apps.studio.lessons import LESSONS, Lesson, draw_together
-from foveate.apps.studio.share import build_restore, share_html
+from foveate.apps.studio.share import build_restore, explain_code, share_html
 from foveate.errors import FoveateError
 
 FIRST = "two stars"

@@ -13,7 +13,6 @@ import numpy as np
 
 from foveate.apps.studio import widgets
 from foveate.apps.studio.catalogue import PHOTOGRAPHS, RunCatalogue
-from foveate.apps.studio.code import index_code, search_code
 from foveate.apps.studio.panels import draw_panels
 from foveate.apps.studio.picker import (
     MAX_PIXELS,
@@ -22,6 +21,7 @@ from foveate.apps.studio.picker import (
     read_question,
     read_upload,
 )
+from foveate.apps.studio.share import index_code, search_code
 from foveate.attention import Attended
 from foveate.errors import DataError
 from foveate.io import open_image

@@ -9,10 +9,9 @@ from typing import Any
 
 from foveate.apps.studio import picker, widgets
 from foveate.apps.studio.catalogue import RunCatalogue
-from foveate.apps.studio.code import models_code
 from foveate.apps.studio.panels import draw_panels
 from foveate.apps.studio.picker import ChosenImage, choose_example, read_question, read_upload
-from foveate.apps.studio.share import IMAGE_NOTE, build_restore, share_html
+from foveate.apps.studio.share import IMAGE_NOTE, build_restore, models_code, share_html
 from foveate.attention import Attended
 from foveate.errors import DataError, FoveateError
 from foveate.watch import FAMILIES, Look, describe, load_pretrained, look

@@ -10,9 +10,8 @@ from foveate.apps.studio import widgets
 from foveate.apps.studio.attention_maps import PRESETS, SIDE, attend, preset
 from foveate.apps.studio.cards import MapChoice, build_cards
 from foveate.apps.studio.catalogue import RunCatalogue
-from foveate.apps.studio.code import play_code
 from foveate.apps.studio.panels import draw_panels
-from foveate.apps.studio.share import build_restore, choice_fields, read_choice, share_html
+from foveate.apps.studio.share import build_restore, choice_fields, play_code, read_choice, share_html
 from foveate.attention import MECHANISMS
 from foveate.errors import FoveateError
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import foveate
-from foveate.apps.cli.as_json import as_json
-from foveate.apps.cli.completion import words
 from foveate.apps.cli.doctor import packages_of_extras
+from foveate.apps.cli.list import words
 from foveate.apps.cli.main import COMMANDS, FLAGS, main
+from foveate.apps.cli.terminal import as_json
 from foveate.attention import Attended
 
 

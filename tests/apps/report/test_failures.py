@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foveate.apps.report import ReportRun, write_report
-from foveate.apps.report.failures import choose_failures, failure_rule
+from foveate.apps.report.write import choose_failures, failure_rule
 from foveate.lab import hub
 from foveate.lab.tasks import TASKS
 from foveate.lab.train.records import EXAMPLES, write_examples

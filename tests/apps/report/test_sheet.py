@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import foveate as fv
-from foveate.apps.report.sheet import html_sheet
+from foveate.apps.report.page import html_sheet
 
 
 def images(html: str) -> list[np.ndarray]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from foveate.apps.report import ReportRun, write_report
-from foveate.apps.report.curves import curve_lines, draw_curves
-from foveate.apps.report.sheet import html_legend
+from foveate.apps.report.page import html_legend
+from foveate.apps.report.write import curve_lines, draw_curves
 from foveate.errors import DataError
 from foveate.lab.tasks.vqa import VQA
 

@@ -16,8 +16,8 @@ import pytest
 from foveate.apps.studio import RunCatalogue, picker
 from foveate.apps.studio import caption_page as caption
 from foveate.apps.studio import hits as search
-from foveate.apps.studio.code import search_code
 from foveate.apps.studio.picker import read_images
+from foveate.apps.studio.share import search_code
 from foveate.errors import DataError, UnknownName
 from foveate.lab import hub
 from foveate.lab.search import build_index
