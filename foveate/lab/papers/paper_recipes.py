@@ -167,7 +167,7 @@ def matching_scan_coco() -> Recipe:
         {"optimiser": Adam(5e-4), "schedule": Steps(at=(10,), factor=0.1), "epochs": 20},
         dataset="coco-precomp",
         images=Stored("coco_precomp/{split}.h5"),
-        folds=5,
+        rank_parts=5,
     )
 
 

@@ -110,7 +110,7 @@ SCAN = {
     "settings.word_dim": 300,
     "settings.min_count": 4,
     "settings.word_range": 0.1,  # U(-0.1, 0.1)
-    "settings.folds": 1,
+    "settings.rank_parts": 1,
     "settings.ranking.margin": 0.2,
     "settings.ranking.negatives": "hardest",  # --max_violation
     "settings.ranking.warmup_steps": 0,
@@ -136,7 +136,7 @@ BFAN["training.schedule.at"] = []
 COCO = {
     "settings.dataset": "coco-precomp",
     "settings.images.store": "coco_precomp/{split}.h5",
-    "settings.folds": 5,  # five folds of 1K
+    "settings.rank_parts": 5,  # five folds of 1K
     "training.optimiser.lr": 5e-4,
     "training.epochs": 20,
 }

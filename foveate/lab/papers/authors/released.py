@@ -284,7 +284,7 @@ def _published(
         model=model,
         word_dim=weights["text.embed.weight"].shape[1] if "text.embed.weight" in weights else 300,
         max_words=80,
-        folds=5 if name == "coco" else 1,
+        rank_parts=5 if name == "coco" else 1,
         tokenizer="treebank",
     )
     training = Training(Adam(2e-4), epochs=30, batch_size=128, clip=2.0)

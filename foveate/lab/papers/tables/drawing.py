@@ -45,6 +45,7 @@ FUNCTION_WORDS = frozenset(
 )
 INK, FONT = "#1b1f24", 9.0
 FAINTEST = 0.12  # brightness of an image, and darkness of a word, that gets no attention
+CELL, GAP, TEXT, LETTER = 2.6, 0.2, 0.19, 0.0755  # inches: a panel, between panels, a line, a letter
 GREENS = (0.0, 0.42, 0.16)
 
 
@@ -216,32 +217,44 @@ def draw_steps(
     from matplotlib.figure import Figure
 
     columns = 1 + max(len(steps) for _, _, steps, _ in rows)
-    heights = [0.9 if image is None else 2.5 for image, *_ in rows]
-    figure = Figure(figsize=(3.0 * columns, sum(heights) + 0.4), facecolor="white")
-    grid = figure.add_gridspec(
-        len(rows), columns, height_ratios=heights, wspace=0.08, hspace=0.12, top=0.93, bottom=0.02
-    )
-    for row, (image, words, steps, below) in enumerate(rows):
-        pixels = None if image is None else read_image("reproduce", image)
-        plain = Step(None, (1.0,) * len(words))
-        for column, step in enumerate([plain, *steps]):
+    pictures = [None if image is None else read_image("reproduce", image) for image, *_ in rows]
+    sides = [0.0 if one is None else CELL * min(1.2, one.shape[0] / one.shape[1]) for one in pictures]
+    lines = [_wrapped(words) for _, words, _, _ in rows]
+    heights = [side + TEXT * (len(own) + 1.8) for side, own in zip(sides, lines, strict=True)]
+    size = ((CELL + GAP) * columns + GAP, sum(heights) + (0.45 if head else GAP))
+    figure, top = Figure(figsize=size, facecolor="white"), size[1] - (0.45 if head else GAP)
+    for (_, words, steps, below), pixels, side, wrapped, height in zip(
+        rows, pictures, sides, lines, heights, strict=True
+    ):
+        for column, step in enumerate([Step(None, (1.0,) * len(words)), *steps]):
+            left = GAP + column * (CELL + GAP)
+            if pixels is not None:
+                place = (left / size[0], (top - side) / size[1], CELL / size[0], side / size[1])
+                _draw_lit(figure.add_axes(place), pixels, step, below)
+            _write_words(figure, wrapped, step.words, left, top - side - 0.6 * TEXT)
             name = below if column == 0 else f"step {column}"
-            _draw_step(figure.add_subplot(grid[row, column]), pixels, words, step, name)
+            under = top - side - TEXT * (len(wrapped) + 0.7)
+            figure.text(left / size[0], under / size[1], name, fontsize=FONT - 1, color="#6b7280", va="top")
+        top -= height
     return _headed(figure, head)
 
 
-def _draw_step(axes: Axes, pixels: np.ndarray | None, words: Sequence[str], step: Step, below: str) -> None:
-    shown = 0.0 if pixels is None else 0.74
-    if pixels is not None:
-        picture = axes.inset_axes((0, 1 - shown, 1, shown))
-        draw_image(picture, _lit(pixels, step.image), pale=False)
-        frame = {"(+)": "#2e9e4f", "(-)": "#c8372d"}.get(below[:3])
+def _wrapped(words: Sequence[str]) -> list[list[str]]:
+    """Words in lines as wide as a panel."""
+    lines: list[list[str]] = []
+    for word in words:
+        if not lines or LETTER * len(" ".join([*lines[-1], word])) > CELL:
+            lines.append([])
+        lines[-1].append(word)
+    return lines
+
+
+def _draw_lit(axes: Axes, pixels: np.ndarray, step: Step, below: str) -> None:
+    draw_image(axes, _lit(pixels, step.image), pale=False)
+    frame = {"(+)": "#2e9e4f", "(-)": "#c8372d"}.get(below[:3])
+    for side in axes.spines.values():
         if frame is not None:
-            for side in picture.spines.values():
-                side.set(color=frame, linewidth=2.5)
-    axes.axis("off")
-    _write_words(axes, words, step.words, 1 - shown - 0.1)
-    axes.text(0, 0.0, below, fontsize=FONT, color=INK, ha="left", va="bottom", parse_math=False)
+            side.set(color=frame, linewidth=2.5)
 
 
 def _lit(pixels: np.ndarray, attended: Attended | None) -> np.ndarray:
@@ -255,20 +268,19 @@ def _lit(pixels: np.ndarray, attended: Attended | None) -> np.ndarray:
     return lit
 
 
-def _write_words(axes: Axes, words: Sequence[str], weights: Sequence[float], top: float) -> None:
-    """Words in lines, as dark as their weights."""
-    if not words or not weights:
-        return
-    largest, left, line = max(weights) or 1.0, 0.0, 0
-    for word, weight in zip(words, weights, strict=False):
-        wide = 0.034 * len(word) + 0.03
-        if left + wide > 1 and left > 0:
-            left, line = 0.0, line + 1
-        dark = 1 - (FAINTEST + (1 - FAINTEST) * weight / largest)
-        axes.text(
-            left, top - 0.09 * line, word, fontsize=FONT, color=(dark,) * 3, ha="left", va="top", parse_math=False
-        )
-        left += wide
+def _write_words(
+    figure: Figure, lines: Sequence[Sequence[str]], weights: Sequence[float], left: float, top: float
+) -> None:
+    """Words in lines, as dark as their weights; none where there are no weights."""
+    width, height = figure.get_size_inches()
+    largest, known = max(weights, default=1.0) or 1.0, iter(weights)
+    for number, line in enumerate(lines):
+        at = left
+        for word, weight in zip(line, known, strict=False):
+            dark = 1 - (FAINTEST + (1 - FAINTEST) * weight / largest)
+            place = at / width, (top - TEXT * (number + 0.7)) / height
+            figure.text(*place, word, fontsize=FONT, family="monospace", color=(dark,) * 3, parse_math=False)
+            at += LETTER * (len(word) + 1)
 
 
 def _headed(figure: Figure, head: str) -> Figure:

@@ -21,6 +21,7 @@ from foveate.lab import hub
 from foveate.lab.papers.tables.captioning_tables import CAPTIONING_TABLES
 from foveate.lab.papers.tables.drawing import Shown, Step, divergence, draw_captions, draw_maps, draw_steps, draw_words
 from foveate.lab.papers.tables.matching_tables import CCR, CCS, MATCHING_TABLES
+from foveate.lab.papers.tables.published import COCO_IMAGES, FLICKR_IMAGES
 from foveate.lab.papers.tables.run import Session, check_files, make_stores, train_all
 from foveate.lab.papers.tables.table import PaperRow, PaperRun, Table
 from foveate.lab.papers.tables.vqa_tables import CRITERIA, VQA_TABLES
@@ -87,7 +88,8 @@ class PaperFigure:
     def session(self, name: str, root: Path | None, out: Path) -> Session:
         """The trainings of the paper behind the panels."""
         rows = tuple(PaperRow(one.title, (), (one.paper,), one.changes) for one in self.panels)
-        return Session(name, replace(self.table, rows=rows, columns=()), root, out, rows)
+        files = (*self.table.files, FLICKR_IMAGES if self.table in MATCHING_TABLES.values() else COCO_IMAGES)
+        return Session(name, replace(self.table, rows=rows, columns=(), files=files), root, out, rows)
 
 
 @dataclass(frozen=True)
@@ -494,7 +496,7 @@ def answer_steps(pixels: np.ndarray, answer: Answer) -> tuple[np.ndarray, list[s
     """A row of `draw_steps` from an answer."""
     words = [word for word, _ in answer.words]
     steps = [Step(image, tuple(weight for _, weight in read)) for image, read in answer.steps]
-    return pixels, words, steps, answer.text
+    return pixels, words, steps, f"answer: {answer.text}"
 
 
 def _spread(cases: Sequence[Case], count: int) -> list[Case]:

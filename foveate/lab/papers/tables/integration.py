@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from foveate.ops.basis import GaussianBasis
-from foveate.ops.paraboloid import TruncatedParaboloid
+from foveate.ops.compact import TruncatedParaboloid
 from foveate.registry import optional
 
 Array = np.ndarray[Any, Any]

@@ -150,7 +150,7 @@ MATCHING_TABLES: dict[str, Table] = {
         _rows(
             _FROM_COCO,
             "coco",
-            ("dataset=f30k-precomp", "store=f30k_precomp/{split}.h5", "folds=1"),
+            ("dataset=f30k-precomp", "store=f30k_precomp/{split}.h5", "rank_parts=1"),
             variants=("", " + CCR + CCS"),
         ),
         (*scan_features("coco_precomp", "train", "val"), *scan_features("f30k_precomp", "test")),

@@ -108,6 +108,7 @@ FLICKR_LISTS = (
     ),
 )
 FLICKR_IMAGES = PublishedFile("flickr30k-images", FLICKR_SITE)
+COCO_IMAGES = PublishedFile("val2014", f"{COCO_SITE} (val2014.zip)", COCO_PLACES)
 FLICKR_BOXES = FeatureFile(
     "flickr30k-bottom-up.h5",
     PublishedFile(
