@@ -104,28 +104,27 @@ def best_heads(model: nn.Module) -> tuple[tuple[str, int], ...]:
     `foveate evaluate-attention` keeps them in the directory `FOVEATE_CACHE`, or in `~/.cache/foveate`; those of
     dinov2-small come with foveate.
     """
-    file = _kept_heads(model)
+    name = str(getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__)
+    file = _kept_heads(name)
     if file.is_file():
         return tuple((str(name), int(head)) for name, head in json.loads(file.read_text("utf-8"))["heads"])
     if file.name.startswith(dinov2.NAME):
         return dinov2.BEST
-    name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
     raise DataError(
         f'look: expected an evaluation of {name} for layers="best", got none; run foveate evaluate-attention {name} '
         "--data DATA first"
     )
 
 
-def keep_best_heads(model: nn.Module, heads: Sequence[tuple[str, int]], about: str) -> Path:
-    """Keep the heads that an evaluation found to ground best, for `best_heads`."""
-    file = _kept_heads(model)
+def keep_best_heads(model: str, heads: Sequence[tuple[str, int]], about: str) -> Path:
+    """Keep the heads that an evaluation of a model, by its name, found to ground best, for `best_heads`."""
+    file = _kept_heads(str(NAMED[model]()) if model in NAMED else model)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, {"heads": [list(one) for one in heads], "about": about})
     return file
 
 
-def _kept_heads(model: nn.Module) -> Path:
-    name = str(getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__)
+def _kept_heads(name: str) -> Path:
     where = str(Path(name).resolve()) if Path(name).exists() else name
     digest = hashlib.sha256(where.encode()).hexdigest()[:12]
     return dinov2.cache() / "heads" / f"{Path(name).name}-{digest}.json"

@@ -173,7 +173,9 @@ class Look:
         chosen = self.words if word is None else [self.words[word]]
         weights = torch.stack([one.attention.weights for one in chosen]).mean(0)
         mean = Word("", replace(chosen[0].attention, weights=weights))
-        titles = [f"{name}: {100 * part:.0f} %" for name, part in zip(self.frames.names, mean.shares, strict=True)]
+        titles = list(self.frames.names)
+        if max(mean.shares) - min(mean.shares) > 1e-3:  # else the model read each image by itself
+            titles = [f"{name}: {100 * part:.0f}\u00a0%" for name, part in zip(titles, mean.shares, strict=True)]
         if fit is not None:
             return titles, [one.fit(fit) for one in mean.frames]
         T = len(titles)

@@ -309,7 +309,7 @@ def test_look_command(saved, tmp_path, capsys):
     arguments = ["look", str(saved / "llava"), str(saved / "image.png"), "what is this", "--max-new-tokens", "2"]
     more = ["--plot", str(tmp_path / "o.png"), "--out", str(tmp_path / "o.json"), "--relative", "--fit", "multimodal"]
     assert main([*arguments, *more, "--layers", "0", "1"]) == 0
-    assert "background" in capsys.readouterr().out
+    assert "times an even share" in capsys.readouterr().out  # random weights attend to nothing in particular
     assert (tmp_path / "o.png").read_bytes()[:4] == b"\x89PNG"
     assert json.loads((tmp_path / "o.json").read_text())["words"]
 
@@ -388,3 +388,38 @@ def test_a_processor_that_cannot_be_loaded_says_why(tmp_path):
     save_parts("InternVL", "InternVLProcessor", tmp_path)
     with pytest.raises(fv.DataError, match=r"load_pretrained: expected the processor of .*, got .*orchvision"):
         load_pretrained(str(tmp_path))
+
+
+def test_the_best_heads_of_an_evaluation(saved, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FOVEATE_CACHE", str(tmp_path))
+    model, processor = load_pretrained(str(saved / "llava"))
+    with pytest.raises(fv.DataError, match="expected an evaluation of .*run foveate evaluate-attention"):
+        fv.look(model, IMAGE, "what is this", processor=processor, layers="best", max_new_tokens=1)
+    assert main(["evaluate-attention", str(saved / "llava"), "--limit", "4"]) == 0
+    assert "kept: foveate look --best" in capsys.readouterr().out
+    from foveate.watch.loading import best_heads
+
+    kept = best_heads(model)
+    assert len(kept) == 5
+    best = fv.look(model, IMAGE, "what is this", processor=processor, layers="best", max_new_tokens=1)
+    every = fv.look(model, IMAGE, "what is this", processor=processor, max_new_tokens=1)
+    rows = torch.stack([every.layers[every.names.index(name), head, 0] for name, head in kept]).mean(0)
+    torch.testing.assert_close(best.words[0].attention.weights[0], rows / rows.sum(), atol=1e-5, rtol=1e-4)
+    with pytest.raises(ValueError, match='layers="best" with neither heads nor a method'):
+        fv.look(model, IMAGE, "what is this", processor=processor, layers="best", heads=1)
+    arguments = ["look", str(saved / "llava"), str(saved / "image.png"), "what is this", "--best"]
+    assert main([*arguments, "--max-new-tokens", "1"]) == 0
+    assert main([*arguments, "--layers", "1"]) == 1
+
+
+def test_sinks_of_a_vision_model_need_no_prompt():
+    from foveate.watch.look_methods import Found
+    from foveate.watch.reductions import without_sinks
+
+    model, processor, _ = build("ViT")
+    seen = fv.look(model, IMAGE, processor=processor, remove_sinks=True)
+    assert float(seen.words[0].attention.weights.sum()) == pytest.approx(1, abs=1e-5)
+    incoming = torch.tensor([1.0] * 15 + [30.0])
+    rows = torch.tensor([[1.0] * 14 + [4.0, 40.0]])
+    assert without_sinks(rows, incoming).argmax().item() == 14
+    assert Found.__dataclass_fields__["incoming"].default is None
