@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.apps.cli.terminal import FigureFile, OutFile, print_table, save_figure
+from foveate.attention import Attended
 from foveate.io import write_json
 from foveate.watch import NEUTRAL, Look, describe
 from foveate.watch import look as look_at
@@ -80,13 +81,22 @@ def look(
 def describe_words(seen: Look, mechanism: str) -> list[dict[str, str]]:
     """What each word looks at, in ellipses; of several images, how much attention each gets and where."""
     if seen.frames is None:
-        return [
-            {"word": word.text or "image", "looks at": str(describe(word.attention.fit(mechanism)))}
-            for word in seen.words
-        ]
+        return [{"word": word.text or "image", "looks at": in_words(word.attention, mechanism)} for word in seen.words]
     rows = []
     for word in seen.words:
         for name, share, one in zip(seen.frames.names, word.shares, word.frames, strict=True):
-            where = f"{100 * share:.0f} % of the attention; {describe(one.fit(mechanism))}" if share > 0 else "nothing"
+            where = f"{100 * share:.0f} % of the attention; {in_words(one, mechanism)}" if share > 0 else "nothing"
             rows.append({"word": f"{word.text}, {name}" if word.text else name, "looks at": where})
     return rows
+
+
+def in_words(attended: Attended, mechanism: str) -> str:
+    """The ellipses of a map, or its peak where no ellipse stands out from the rest."""
+    found = describe(attended.fit(mechanism))
+    if found.count:
+        return str(found)
+    weights, (H, W) = attended.map()[0], attended.map().shape[-2:]
+    y, x = divmod(int(weights.argmax()), W)
+    even = H * W if attended.mask is None else int(attended.mask.sum())
+    peak = f"most at ({(x + 0.5) / W:.2f}, {(y + 0.5) / H:.2f}), {even * float(weights.max()):.1f} times an even share"
+    return f"spread out; {peak}"
