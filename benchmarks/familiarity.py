@@ -16,10 +16,11 @@ import tyro
 
 import foveate as fv
 from foveate.lab.data import scenes
+from foveate.lab.data.image_sources import example_photos
 from foveate.lab.search import list_images
 
-RUNS = ("scenes-captioning", "scenes-search", "photos-captioning", "photos-search")
-SEED, COUNT, MADE, BATCH = 7, 150, 20, 25
+RUNS = ("scenes-captioning", "scenes-search", "photos-vqa", "photos-captioning", "photos-matching", "photos-search")
+SEED, COUNT, MADE, BATCH = 7, 200, 20, 25
 
 
 def kinds(directory: Path) -> dict[str, list[str | np.ndarray]]:
@@ -28,6 +29,7 @@ def kinds(directory: Path) -> dict[str, list[str | np.ndarray]]:
     paths = list_images(directory)
     return {
         "photographs": [paths[int(k)] for k in rng.permutation(len(paths))[:COUNT]],
+        "free photographs": [str(path) for path in example_photos().values()],
         "drawn shapes": [image.pixels() for image in scenes(split="test", count=COUNT).images],
         "noise": [rng.integers(0, 256, (200, 200, 3), np.uint8) for _ in range(MADE)],
         "one colour": [np.full((200, 200, 3), rng.integers(0, 256, 3), np.uint8) for _ in range(MADE)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -23,19 +23,22 @@ from foveate.lab.models.families import CaptioningModelSettings
 from foveate.ops.reading import weighted_sum
 from foveate.ops.simplex import softmax
 
+ScoreKind: TypeAlias = Literal["additive", "product"]
+
 
 @dataclass(frozen=True)
 class LSTMCaptionerSettings(CaptioningModelSettings):
     """The captioner of sparse and structured attention: an LSTM with attention before and after each word.
 
     Attributes:
-        hidden, score_dim, dropout, roots: as in `Captioner`.
+        hidden, score_dim, dropout, roots, scores: as in `Captioner`.
     """
 
     hidden: int = 512
     score_dim: int | None = None
     dropout: float = 0.0
     roots: bool = False
+    scores: ScoreKind = "additive"
 
     def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module) -> Captioner:
         return Captioner(
@@ -47,6 +50,7 @@ class LSTMCaptionerSettings(CaptioningModelSettings):
             score_dim=self.score_dim,
             dropout=self.dropout,
             roots=self.roots,
+            scores=self.scores,
         )
 
 
@@ -115,6 +119,33 @@ class AdditiveScores(nn.Module):
         return (expanded + queries[..., None, :]).tanh() @ self.weight
 
 
+class ProductScores(nn.Module):
+    """Scores `z_n = wᵀ (tanh(affine(v_n)) ⊙ tanh(affine(h)))`, one product of matrices for all words and locations.
+
+    Additive scores must saturate their tanh before the location that is attended to depends on the state; these depend
+    on it from the first step on.
+    """
+
+    recomputable: ClassVar[bool] = True
+
+    def __init__(self, dim: int, size: int) -> None:
+        super().__init__()
+        self.locations, self.state = nn.Sequential(nn.Linear(dim, size), nn.Tanh()), nn.Linear(dim, size)
+        self.weight = nn.Parameter(torch.empty(size).uniform_(-(size**-0.5), size**-0.5))
+
+    def forward(self, keys: Tensor, queries: Tensor) -> Tensor:
+        """Scores (B, ..., N) of keys (B, N, S) = `locations(v)` and queries (B, ..., S) = `state(h)`."""
+        B, N, S = keys.shape
+        scores = (queries.tanh() * self.weight).reshape(B, -1, S) @ keys.mT
+        return scores.reshape(*queries.shape[:-1], N)
+
+
+SCORES: dict[ScoreKind, type[AdditiveScores] | type[ProductScores]] = {
+    "additive": AdditiveScores,
+    "product": ProductScores,
+}
+
+
 class Captioner(nn.Module):
     """Writes captions word by word with any attention over the image.
 
@@ -134,6 +165,7 @@ class Captioner(nn.Module):
             not report it.
         dropout: probability for the word vectors, the projected features and [r; h]; the paper reports none.
         roots: standardise the roots ±√|x| of the features instead of taking them as they are.
+        scores: "additive" as in the paper, or "product", see `ProductScores`.
 
     Reference: Martins et al. 2020, §3, eq. 10.
 
@@ -160,13 +192,14 @@ class Captioner(nn.Module):
         score_dim: int | None = None,
         dropout: float = 0.0,
         roots: bool = False,
+        scores: ScoreKind = "additive",
     ) -> None:
         super().__init__()
         self.image, self.attend = image, attend
         self.standardise = Standardise(image.dim) if roots else None
         self.features = nn.Linear(image.dim, hidden)
         self.words = nn.Embedding(vocabulary, word_dim)
-        self.scores, self.out_scores = (AdditiveScores(hidden, score_dim or hidden) for _ in range(2))
+        self.scores, self.out_scores = (SCORES[scores](hidden, score_dim or hidden) for _ in range(2))
         # The gates of the LSTM are split in two, so that the part of the words is computed for all tokens at once.
         self.word_gates, self.gates = nn.Linear(word_dim, 4 * hidden), nn.Linear(2 * hidden, 4 * hidden, bias=False)
         self.read = nn.Linear(hidden, hidden)
@@ -202,7 +235,7 @@ class Captioner(nn.Module):
         features = self.image(images)
         read = features.values
         if self.standardise is not None:
-            read = self.standardise(read.abs().sqrt().copysign(read), features.mask)
+            read = self.standardise(read.sign() * read.abs().sqrt(), features.mask)
         values = self.dropout(self.features(read))
         keys, out_keys = self.scores.locations(values), self.out_scores.locations(values)
         return EncodedImages(values, keys, out_keys, features.grid, features.mask)

@@ -112,9 +112,10 @@ def captioning_lstm_flickr8k_guided() -> Recipe:
     return base.variant(
         "captioning-lstm-flickr8k-guided",
         "captioner on 10x10 cells, attention guided by boxes",
-        model=replace(base.settings.model, roots=True),
+        {"epochs": 4, "evaluate_every": 4},
+        model=replace(base.settings.model, roots=True, scores="product"),
         images=Stored("efficientnet-lite02-320-views.h5", views=2),
-        guidance=0.3,
+        guidance=1.0,
     )
 
 

@@ -263,7 +263,7 @@ def matching_dual_flickr8k_fine() -> Recipe:
 
 
 def matching_scan_flickr8k_fine() -> Recipe:
-    """SCAN of `matching-scan-flickr8k-guided` on 10x10 cells, guided on the images and their mirror images.
+    """SCAN of `matching-scan-flickr8k-guided` on 10x10 cells, with more guidance.
 
     foveate train matching-dual-flickr8k-fine --data DATA --out runs/dual
     foveate train matching-scan-flickr8k-fine dual_start=runs/dual --data DATA
@@ -271,7 +271,8 @@ def matching_scan_flickr8k_fine() -> Recipe:
     return matching_scan_flickr8k_guided().variant(
         "matching-scan-flickr8k-fine",
         "SCAN beside the dual encoder, 10x10 cells, words guided by boxes",
-        images=Stored("efficientnet-lite02-320-views.h5", views=2),
+        {"batch_size": 32},
+        images=Stored("efficientnet-lite02-320-views.h5"),
         guidance=1.0,
     )
 

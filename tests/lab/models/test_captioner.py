@@ -14,7 +14,7 @@ from foveate.errors import ShapeError
 from foveate.lab.encoders import StoredFeatures
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models import Captioner
-from foveate.lab.models.captioner import AdditiveScores
+from foveate.lab.models.captioner import AdditiveScores, ProductScores
 from foveate.ops import TRANSFORMS
 
 BOS, EOS, V = 0, 1, 11
@@ -101,6 +101,29 @@ def test_follows_section_3_word_by_word(attend: str, score_dim: int | None) -> N
         assert not found.input_weights[b, T:].any()
         assert not found.states[b, T:].any()
         start += T
+
+
+def test_product_scores_follow_their_formula_for_one_and_for_several_queries() -> None:
+    torch.manual_seed(0)
+    part, v, h = ProductScores(6, 4), torch.randn(2, 5, 6), torch.randn(2, 3, 6)
+    found = part(part.locations(v), part.state(h))
+    for b in range(2):
+        for q in range(3):
+            state = torch.tanh(part.state.weight @ h[b, q] + part.state.bias)
+            for n in range(5):
+                location = torch.tanh(part.locations[0].weight @ v[b, n] + part.locations[0].bias)
+                torch.testing.assert_close(found[b, q, n], (part.weight * location * state).sum())
+    torch.testing.assert_close(part(part.locations(v), part.state(h[:, 1])), found[:, 1])
+
+
+def test_a_captioner_with_product_scores_follows_the_words() -> None:
+    torch.manual_seed(0)
+    model = Captioner(StoredFeatures(6), mechanism("softmax"), vocabulary=10, word_dim=4, hidden=8, scores="product")
+    features, tokens = ImageFeatures(torch.randn(1, 4, 6), grid=(2, 2)), torch.tensor([[2, 5, 6], [2, 7, 8]])
+    twice = features[torch.tensor([0, 0])]
+    weights = model.eval()(twice, tokens, torch.ones(2, 3, dtype=torch.bool)).image.weights
+    torch.testing.assert_close(weights[0, 0], weights[1, 0])
+    assert not torch.allclose(weights[0, 1], weights[1, 1])
 
 
 def test_score_dim_sets_the_size_of_the_tanh() -> None:

@@ -202,11 +202,18 @@ class Captioning(CaptionedTask[CaptioningSettings, Captioner, CaptionExample, Ca
         return CaptionPredictor(replace(self, trained=True), model)
 
 
+# Words that name nothing: between phrases they are drawn to the whole image, before a noun to what it names.
+EMPTY = frozenset((
+    "is", "are", "and", "in", "on", "of", "with", "at", "to", "by", "from", "for", "while", "as", "that", "through",
+    "over", "into",
+))  # fmt: skip
+
+
 def _guidance(model: Captioner, captioned: Captioned, batch: CaptionBatch) -> Tensor:
     """How far both attentions of the words are from the boxes of their phrases: a sum over the words of phrases.
 
     The output attention has the loss of its mechanism, whose gradient also reaches locations without weight; the input
-    attention is softmax.
+    attention is softmax. The output attention of words that name nothing is drawn to the whole image.
     """
     attended = captioned.image
     if attended.grid is None:
@@ -216,6 +223,12 @@ def _guidance(model: Captioner, captioned: Captioned, batch: CaptionBatch) -> Te
     targets = phrase_targets(captions, [(H, W) for H, W in shapes], captioned.image_scores, first=0)
     targets = targets * batch.mask[..., None]
     guided = targets.any(-1)
-    own = score_guidance(model.attend, captioned.image_scores, targets, grid=attended.grid, mask=attended.mask)
+    T = guided.shape[1]
+    rows = [
+        [word in EMPTY for word in caption.tokens[:T]] + [False] * (T - len(caption.tokens)) for caption in captions
+    ]
+    even = torch.tensor(rows, device=targets.device) & batch.mask & ~guided
+    wide = targets + even[..., None].to(targets)  # rows need not sum to one
+    own = score_guidance(model.attend, captioned.image_scores, wide, grid=attended.grid, mask=attended.mask)
     before = kl_guidance(captioned.input_weights[guided][:, None], targets[guided][:, None])
     return own + before

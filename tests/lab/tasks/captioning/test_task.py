@@ -12,6 +12,7 @@ import torch
 from foveate.errors import UnknownName
 from foveate.lab.models import LSTMCaptionerSettings
 from foveate.lab.tasks import TASKS, Captioning
+from foveate.lab.tasks.captioning.task import EMPTY
 from foveate.lab.tasks.guidance import phrase_targets
 from foveate.lab.tasks.task_settings import Constraint
 from tests.lab.tasks.captioning.small import batch_of, settings
@@ -72,6 +73,24 @@ def test_guidance_draws_both_attentions_of_words_to_their_boxes(task: Captioning
     for weights in (captioned.image.weights, captioned.input_weights):
         inside = (weights * targets).sum(-1)[words].mean()
         assert inside > 2 * targets[words].float().mean()
+
+
+def test_guidance_draws_words_that_name_nothing_to_the_whole_image(task: Captioning) -> None:
+    chosen = settings(guidance=1.0)
+    guided = replace(task, settings=replace(chosen, model=replace(chosen.model, scores="product")))
+    torch.manual_seed(0)
+    model, batch = guided.build_model().eval(), batch_of(guided, count=1)
+    optimiser = torch.optim.Adam(model.parameters(), 0.03)
+    for _ in range(60):
+        optimiser.zero_grad()
+        guided.loss(model, batch, 0).parts["guidance"].backward()
+        optimiser.step()
+    captioned, captions = guided.run(model, batch), batch.examples[0].captions
+    named = phrase_targets(captions, [(28, 28)] * len(captions), captioned.image_scores, first=0).any(-1)
+    T = named.shape[1]
+    empty = torch.tensor([[w in EMPTY for w in c.tokens[:T]] + [False] * (T - len(c.tokens)) for c in captions])
+    most = captioned.image.weights.amax(-1)
+    assert most[empty & batch.mask & ~named].mean() < 0.5 * most[named].mean()
 
 
 @pytest.mark.parametrize("name", ["ccr", "ccs"])
