@@ -136,10 +136,11 @@ def test_photos_captioning_names_what_it_was_trained_on() -> None:
 
 def test_scenes_search_finds_the_image_that_a_caption_describes() -> None:
     run, data = fv.load("scenes-search"), scenes(split="test", count=40)
-    images = run.embed_image([image.pixels() for image in data.images]).values
-    texts = run.embed_text([data.captions_of(image.id)[0].text for image in data.images]).values
-    assert images.shape[1] == texts.shape[1] == 1  # one vector each, for an index
-    best = (images[:, 0] @ texts[:, 0].T).topk(5, 0).indices
+    images = run.embed_image([image.pixels() for image in data.images])
+    texts = run.embed_text([data.captions_of(image.id)[0].text for image in data.images])
+    assert images.shape == texts.shape  # one vector each, for an index
+    torch.testing.assert_close(run.similarity(images, texts), images @ texts.T)
+    best = (images @ texts.T).topk(5, 0).indices
     assert (best == torch.arange(len(data))).any(0).double().mean() > 0.6
 
 

@@ -51,7 +51,7 @@ DATASETS: dict[str, Source] = {
         read_folder,
         ("all", "train", "val", "test"),
         ("questions", "captions", "objects"),
-        takes=("allow_outside", "split_seed"),
+        takes=("allow_outside", "split_seed", "fold"),
     ),
     "shards": Source(read_shards, ("all", "train", "val", "test"), ("captions",), takes=()),
 }

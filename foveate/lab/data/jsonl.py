@@ -29,7 +29,14 @@ MAX_ENTRIES = 1_000_000  # of a directory of images: a whole file system was nam
 HELD_OUT = 10  # one image in ten for "val", another for "test"
 
 
-def read_folder(root: Path | None, split: str = ALL, *, allow_outside: bool = False, split_seed: int = 0) -> Dataset:
+def read_folder(
+    root: Path | None,
+    split: str = ALL,
+    *,
+    allow_outside: bool = False,
+    split_seed: int = 0,
+    fold: tuple[int, int] | None = None,
+) -> Dataset:
     """Read a directory of images with the annotations in its file `{split}.jsonl`.
 
     Each line annotates one image, named by its path relative to `root/images` or `root`:
@@ -53,6 +60,7 @@ def read_folder(root: Path | None, split: str = ALL, *, allow_outside: bool = Fa
         allow_outside: read images outside `root` too, by absolute paths, ".." or symbolic links. Otherwise these raise
             DataError: a file from a stranger shall not name the files of this machine.
         split_seed: of the division into splits.
+        fold: (number, count) of a cross-validation: val is that one of `count` parts of all images, train the others.
 
     Returns:
         The dataset; the id of an image is its path as written.
@@ -72,12 +80,16 @@ def read_folder(root: Path | None, split: str = ALL, *, allow_outside: bool = Fa
         files = " and ".join(map(str, found.files))
         raise DataError(f"read_folder: expected lines in {files}, got none; {SOURCE}")
     whole = builder.dataset()
+    if fold is not None and (found.divided or builder.splits):
+        raise DataError(f"read_folder: expected data without splits for folds, got those of {root}; leave folds out")
     if found.divided or split == ALL:
         return whole
-    return choose_split(whole, split, builder.splits, split_seed)
+    return choose_split(whole, split, builder.splits, split_seed, fold)
 
 
-def choose_split(data: Dataset, split: str, written: Mapping[Id, str], seed: int) -> Dataset:
+def choose_split(
+    data: Dataset, split: str, written: Mapping[Id, str], seed: int, fold: tuple[int, int] | None = None
+) -> Dataset:
     """The images of a split, with their annotations.
 
     Args:
@@ -85,10 +97,11 @@ def choose_split(data: Dataset, split: str, written: Mapping[Id, str], seed: int
         split: "train", "val" or "test".
         written: the splits that annotations name, by image; if there are any, images without one are left out.
         seed: of the division if none is named.
+        fold: of a cross-validation, see `read_folder`.
     """
     if split not in SPLITS:
         raise DataError(f"read_folder: expected the split all, train, val or test, got {split!r}; {SOURCE}")
-    places = written or divide([image.id for image in data.images], seed)
+    places = written or divide([image.id for image in data.images], seed, fold)
     chosen = [image for image in data.images if places.get(image.id) == split]
     if not chosen:
         raise DataError(
@@ -98,13 +111,22 @@ def choose_split(data: Dataset, split: str, written: Mapping[Id, str], seed: int
     return data.of_images(split, chosen)
 
 
-def divide(names: Iterable[Id], seed: int) -> dict[Id, str]:
+def divide(names: Iterable[Id], seed: int, fold: tuple[int, int] | None = None) -> dict[Id, str]:
     """The split of each name: one in ten for "val" and one for "test", at least one for "val" if there are two.
+
+    With a fold (number, count), every count-th is for "val" and the others are for "train".
 
     >>> sorted(divide(["a", "b", "c"], seed=0).values())
     ['train', 'train', 'val']
+    >>> [sorted(divide("abcde", 0, (number, 2)).values()).count("val") for number in (0, 1)]
+    [3, 2]
     """
     ranked = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
+    if fold is not None:
+        number, count = fold
+        if not 0 <= number < count <= len(ranked):
+            raise DataError(f"read_folder: expected at most {len(ranked)} folds, one per image, got {count}; use fewer")
+        return {n: "val" if p % count == number else "train" for p, n in enumerate(ranked)}
     held = len(ranked) // HELD_OUT
     val = max(held, int(len(ranked) > 1))
     return {n: "val" if p < val else "test" if p < val + held else "train" for p, n in enumerate(ranked)}

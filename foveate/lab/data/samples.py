@@ -361,7 +361,8 @@ class Source:
         contents: what its samples carry, of "questions", "captions", "phrases", "objects", "regions", "human maps".
         embedded: True if no directory is needed.
         takes: the options of `read` that `load` accepts: "count" where images are generated one by one, "need_images"
-            where they are files, "allow_outside" where files name any path, "split_seed" where splits are drawn.
+            where they are files, "allow_outside" where files name any path, "split_seed" and "fold" where splits are
+            drawn.
 
     Splits joined by a plus ("train+val") are read one after the other, unless `load` knows them itself.
     """
@@ -386,6 +387,7 @@ class Source:
         count: int | None = None,
         need_images: bool = True,
         split_seed: int = 0,
+        fold: tuple[int, int] | None = None,
     ) -> Dataset:
         """Read a split.
 
@@ -396,13 +398,17 @@ class Source:
             count: keep only the first `count` images.
             need_images: raise DataError if an image is not on disk; False to work with stored features.
             split_seed: of splits that are drawn at random because the data has none.
+            fold: (number, count) of a cross-validation over data without splits.
         """
+        if fold is not None and "fold" not in self.takes:
+            raise DataError("read: expected data without splits for folds, got a published split; use dataset=folder")
         home = DataDirectory.of(root)
         given = {
             "count": count,
             "need_images": need_images,
             "allow_outside": home.allow_outside,
             "split_seed": split_seed,
+            "fold": fold,
         }
         known = {part for name in self.splits for part in name.split("+")}
         parts = [split] if split in self.splits or not set(split.split("+")) <= known else split.split("+")

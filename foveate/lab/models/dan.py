@@ -187,7 +187,7 @@ class Projection(nn.Module):
 
     def forward(self, values: Tensor, mask: Tensor | None) -> Tensor:
         """Project values (B, N, dim) to (B, N, size)."""
-        roots = self.standardise(values.abs().sqrt().copysign(values), mask)
+        roots = self.standardise(values.sign() * values.abs().sqrt(), mask)
         kept = self.dropout(torch.ones_like(roots[:, :1]))  # the same features everywhere in an image: few to draw
         projected: Tensor = self.dropout(self.norm(self.project(roots * kept).relu()))
         return projected

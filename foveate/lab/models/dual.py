@@ -113,5 +113,5 @@ class PooledImage(nn.Module):
 
     def project_pooled(self, pooled: Tensor) -> Tensor:
         """(I, D) unit vectors of means and maxima (I, 2 F)."""
-        roots = self.standardise(pooled.abs().sqrt().copysign(pooled))
+        roots = self.standardise(pooled.sign() * pooled.abs().sqrt())
         return functional.normalize(self.project(self.dropout(roots)), dim=-1)

@@ -53,7 +53,8 @@ class Fragments:
 
     def __repr__(self) -> str:
         size, grid = tuple(self.values.shape), self.grid if isinstance(self.grid, tuple) else None
-        return f"Fragments(values {size}, grid={grid}, {'' if self.mask is None else 'padded, '}on {self.values.device})"
+        padded = "" if self.mask is None else ", padded"
+        return f"Fragments(values {size}, grid={grid}{padded})"
 
     def __len__(self) -> int:
         return len(self.values)
@@ -92,7 +93,7 @@ class Fragments:
 
 
 def join_fragments(parts: Sequence[Fragments]) -> Fragments:
-    """Concatenate batches; those with fewer fragments are padded at the end, and of several parts `attention` is left out.
+    """Concatenate batches; those with fewer fragments are padded at the end, and `attention` is left out of several.
 
     >>> joined = join_fragments([Fragments(torch.ones(1, 2, 3)), Fragments(torch.ones(2, 1, 3))])
     >>> joined.values.shape, joined.mask.sum(-1).tolist()

@@ -191,7 +191,7 @@ class FragmentMatcher(MatchingModel):
         features = self.image(images)
         values = features.values
         if self.standardise is not None:
-            values = self.standardise(values.abs().sqrt().copysign(values), features.mask)
+            values = self.standardise(values.sign() * values.abs().sqrt(), features.mask)
         whole = None
         if self.whole is not None and self.balance is not None:
             whole = self.balance * self.whole.pooled(features)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -24,7 +25,18 @@ from foveate.lab.encoders.word_vectors import PACKAGED
 from foveate.lab.features import Familiarity, ImageFeatures, describe_distance, mean_features
 from foveate.lab.models.answering import AnyImageEncoder
 from foveate.lab.tasks.images import ImageLike, encoder_input, stack_images, to_pixels
-from foveate.lab.tasks.task import Batch, Example, Metrics, Model, Prediction, Predictor, SettingsType, Task
+from foveate.lab.tasks.task import (
+    Batch,
+    Example,
+    Metrics,
+    Model,
+    Prediction,
+    Predictor,
+    RunGraph,
+    SettingsType,
+    Task,
+    TensorModule,
+)
 from foveate.lab.tasks.task_settings import TaskSettings
 from foveate.metrics.means import ExampleValues
 
@@ -299,6 +311,28 @@ class ImagePredictor(Predictor[ImageTask, Model]):
         encoder = self.model.image
         assert isinstance(encoder, ImageEncoder)  # a model without a store reads images itself
         return torch.stack([encoder.preprocess.pixels(array) for array in pixels]).to(self.device)
+
+    def graph_of(
+        self,
+        function: Callable[..., Any],
+        *others: Tensor,
+        names: tuple[str, ...] = (),
+        outputs: tuple[str, ...],
+        usage: str,
+    ) -> RunGraph:
+        """A function of the model as a graph that reads pixels; features are computed inside it.
+
+        Args:
+            function: `function(model, images, *others)`, with images as `read_images` returns them.
+            others: further example tensors; `names` are theirs.
+            outputs, usage: as in `RunGraph`.
+        """
+        encoder = self._feature_encoder
+        reader: ImageEncoder = cast(Any, self.model).image if encoder is None else encoder
+        noise = np.random.default_rng(0).integers(0, 256, (2, 112, 112, 3), dtype=np.uint8)
+        pixels = torch.stack([reader.preprocess.pixels(image) for image in noise]).to(self.device)
+        module = TensorModule(self.model, function, encoder)
+        return RunGraph(module, (pixels, *others), ("images", *names), outputs, usage)
 
     @cached_property
     def _feature_encoder(self) -> ImageEncoder | None:

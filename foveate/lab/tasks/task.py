@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from foveate.errors import DataError
 from foveate.lab.data.samples import DataRoot
-from foveate.lab.features import ImageFeatures
+from foveate.lab.encoders import ImageEncoder
 from foveate.metrics.means import ExampleValues
 
 if TYPE_CHECKING:
@@ -308,32 +307,26 @@ class RunGraph:
 class TensorModule(nn.Module):
     """A function of a model's tensors as a module, so that torch can export it.
 
+    Args:
+        model: passed to the function.
+        function: `function(model, *inputs)`.
+        encoder: turns the first input, uint8 pixels, into the features that the function reads; None if it
+            reads pixels.
+
     >>> TensorModule(nn.Linear(2, 1), lambda model, x: model(x))(torch.zeros(3, 2)).shape
     torch.Size([3, 1])
     """
 
-    def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
+    def __init__(self, model: nn.Module, function: Callable[..., Any], encoder: ImageEncoder | None = None) -> None:
         super().__init__()
-        self.model, self.function = model, function
+        self.model, self.function, self.encoder = model, function, encoder
 
     def forward(self, *inputs: Tensor) -> Any:
-        """What the function returns."""
-        return self.function(self.model, *inputs)
-
-
-def example_pixels(read: Callable[[list[np.ndarray]], Tensor | ImageFeatures], count: int = 2) -> Tensor:
-    """Random images as the model reads them.
-
-    Raises DataError if the model reads features from a store instead of pixels.
-    """
-    noise = np.random.default_rng(0).integers(0, 256, (count, 112, 112, 3), dtype=np.uint8)
-    pixels = read(list(noise))
-    if not isinstance(pixels, Tensor):
-        raise DataError(
-            "export: expected a run that reads images, got one that reads a feature store; export the model with "
-            "foveate.export.to_onnx and the features of your encoder"
-        )
-    return pixels
+        """Return the output of the function."""
+        if self.encoder is None:
+            return self.function(self.model, *inputs)
+        images = self.encoder(self.encoder.preprocess.normalise(inputs[0]))
+        return self.function(self.model, images, *inputs[1:])
 
 
 def example_tokens(vocabulary: int, count: int = 2, length: int = 8) -> tuple[Tensor, Tensor]:

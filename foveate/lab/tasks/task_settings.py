@@ -20,7 +20,13 @@ from foveate.lab.tasks.images import Conv, Extracted, Images, ImageSource
 from foveate.ops.basis import GaussianBasis
 from foveate.registry import lookup
 
-COUNTS = ("word_dim", "max_tokens", "max_words", "max_answers")  # settings of tasks that are 1 or more, or absent
+COUNTS = (
+    "folds",
+    "word_dim",
+    "max_tokens",
+    "max_words",
+    "max_answers",
+)  # settings of tasks that are 1 or more, or absent
 Content = Literal["questions", "captions"]
 
 
@@ -73,6 +79,8 @@ class TaskSettings(ABC):
             checkpoints were trained with.
         limit: use only the first images of every split; None uses all.
         split_seed: of splits that are drawn at random because the data has none; see `read_folder`.
+        folds: number of trainings of a cross-validation, each with another part of such data as val; 1 for none.
+        fold: the number of this training among them.
     """
 
     content: ClassVar[Content]
@@ -87,6 +95,8 @@ class TaskSettings(ABC):
     tokenizer: str = "foveate"
     limit: int | None = None
     split_seed: int = 0
+    folds: int = 1
+    fold: int = 0
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name, None) for name in COUNTS}
@@ -148,7 +158,8 @@ class TaskSettings(ABC):
         name = self.split_name(split)
         source = lookup("dataset", self.dataset, DATASETS)
         reads = self.images.reads_images
-        data = source.read(root, name, count=self.limit, need_images=reads, split_seed=self.split_seed)
+        fold = (self.fold, self.folds) if self.folds > 1 else None
+        data = source.read(root, name, count=self.limit, need_images=reads, split_seed=self.split_seed, fold=fold)
         if not getattr(data, self.content):
             raise DataError(
                 f"{self.dataset}: expected {self.content} in the split {name}, got none; check --data and the split"

@@ -1,15 +1,16 @@
-"""The same training with several mechanisms: the plan of the trainings, and their results."""
+"""Several trainings of a recipe, with other mechanisms or other folds of the data: their plan and their results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from foveate.attention import MECHANISMS
 from foveate.errors import DataError
+from foveate.io import write_json
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.train.config import Cosine
 from foveate.lab.train.override import override
@@ -18,6 +19,7 @@ from foveate.lab.train.records import LOG, read_log
 from foveate.registry import lookup
 
 SCRATCH = "from scratch"
+FOLDS = "folds.json"
 CURVE_POINTS = 8  # small evaluations of every training, for the curves of the report
 
 
@@ -42,6 +44,31 @@ class Result:
 
     metrics: dict[str, float]
     seconds_per_step: float
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """The metrics of each fold of a cross-validation, at its best evaluation.
+
+    >>> result = CrossValidation(({"accuracy": 0.5}, {"accuracy": 0.7}))
+    >>> result.mean["accuracy"], round(result.spread["accuracy"], 3)
+    (0.6, 0.141)
+    """
+
+    folds: tuple[Mapping[str, float], ...]
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """Of every metric that all folds have."""
+        return {name: fmean(fold[name] for fold in self.folds) for name in self._names()}
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """The standard deviation between folds."""
+        return {name: stdev(fold[name] for fold in self.folds) for name in self._names()}
+
+    def _names(self) -> list[str]:
+        return [name for name in self.folds[0] if all(name in fold for fold in self.folds)]
 
 
 def plan_comparison(
@@ -111,6 +138,27 @@ def run_comparison(planned: Iterable[Planned], root: DataRoot = None) -> dict[st
         result = Result(dict(history.best.metrics), _seconds_per_step(one))
         results.setdefault(one.label, []).append(result)
     return results
+
+
+def cross_validate(recipe: Recipe, directory: Path, root: DataRoot = None, *, progress: bool = True) -> CrossValidation:
+    """Train a recipe `settings.folds` times, each time with another part of the data as val.
+
+    A training that is finished is not repeated. The numbers are written to `folds.json` beside the runs.
+
+    Args:
+        recipe: with `settings.folds` above 1.
+        directory: of the runs, `fold-0`, `fold-1`, ...
+        root, progress: as in `train_recipe`.
+    """
+    found = []
+    for number in range(recipe.settings.folds):
+        one = replace(recipe, settings=replace(recipe.settings, fold=number))
+        history = train_recipe(one, directory / f"fold-{number}", root=root, resume=True, progress=progress)
+        assert history.best is not None  # the end of a training is always evaluated
+        found.append(dict(history.best.metrics))
+    result = CrossValidation(tuple(found))
+    write_json(directory / FOLDS, {"recipe": recipe.name, "folds": found, "mean": result.mean, "spread": result.spread})
+    return result
 
 
 def check_mechanisms(text: str, where: str = "") -> list[str]:

@@ -1,18 +1,22 @@
-"""A recipe for data of your own that starts from a run: it keeps its data and its training, and takes on the model."""
+"""Runs on data of your own: recipes that take on the model of a run, and runs that read another kind of data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from foveate.errors import DataError
+from foveate.lab.data.folder_files import ALL, SPLITS, find_annotations
+from foveate.lab.data.samples import DataDirectory, DataRoot
 from foveate.lab.encoders.image_encoder import Preprocess
 from foveate.lab.tasks.images import Conv, Extracted, Images
 from foveate.lab.train.recipe import Recipe, read_run, read_vocabulary, run_directory
 
 # What describes the data, and stays that of the recipe.
-DATA_FIELDS = ("dataset", "train_split", "limit", "split_seed", "min_count")
+OWN = ("folder", "shards")  # datasets of one's own
+DATA_FIELDS = ("dataset", "train_split", "limit", "split_seed", "folds", "fold", "min_count")
 
 
 def adopt_start(recipe: Recipe, changes: Sequence[str]) -> Recipe:
@@ -49,3 +53,28 @@ def _images(started: Images, store: Mapping[str, str] | None, own: Extracted) ->
         return started
     size = Preprocess.from_description(store["preprocess"]).size[0] if store["preprocess"] else None
     return replace(own, encoder=store["encoder"], size=size)
+
+
+def as_own_data(run: str | Path, changes: Sequence[str], root: DataRoot) -> tuple[str, ...]:
+    """The changes of a run that read a directory of one's own, with features of the run's encoder.
+
+    Args:
+        run: directory of a run or name of an embedded one.
+        changes: of its recipe.
+        root: directory of the data.
+
+    Returns:
+        the changes, with those that are needed; as they are if the directory has no annotations that `foveate check`
+        reads, or if they name a dataset.
+    """
+    home = DataDirectory.of(root).path
+    if home is None or not home.is_dir() or any(change.startswith("dataset=") for change in changes):
+        return tuple(changes)
+    recipe, task = read_run(run, changes)
+    if recipe.settings.dataset in OWN or all(find_annotations(home, split) is None for split in (*SPLITS, ALL)):
+        return tuple(changes)
+    images = _images(recipe.settings.images, task.vocabulary().get("store"), Extracted())
+    if not isinstance(images, Extracted):
+        return (*changes, "dataset=folder")
+    size = "none" if images.size is None else str(images.size)
+    return (*changes, "dataset=folder", "images=extracted", f"images.encoder={images.encoder}", f"images.size={size}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,23 @@ class TestSplits:
         other = {i.id for i in DATASETS["folder"].read(tmp_path, "val", split_seed=1).images}
         assert other != parts["val"]
         assert len(read_folder(tmp_path)) == 30
+
+    def test_folds(self, tmp_path: Path) -> None:
+        names = make_images(tmp_path, 7)
+        write_lines(tmp_path / "all.jsonl", *({"image": n, "caption": n} for n in names))
+        read = partial(DATASETS["folder"].read, tmp_path)
+        held = [[i.id for i in read("val", fold=(number, 3)).images] for number in range(3)]
+        assert sorted(name for part in held for name in part) == names  # every image once
+        assert sorted(map(len, held)) == [2, 2, 3]
+        for number, own in enumerate(held):
+            assert {i.id for i in read("train", fold=(number, 3)).images} == set(names) - set(own)
+        with pytest.raises(DataError, match=r"expected at most 7 folds, one per image, got 8"):
+            read("val", fold=(0, 8))
+        write_lines(tmp_path / "all.jsonl", *({"image": n, "caption": n, "split": "train"} for n in names))
+        with pytest.raises(DataError, match=r"expected data without splits for folds"):
+            read("val", fold=(0, 3))
+        with pytest.raises(DataError, match=r"expected data without splits for folds"):
+            DATASETS["scenes"].read(None, "val", fold=(0, 3))
 
     def test_few_images(self) -> None:
         assert sorted(divide(["a", "b"], 0).values()) == ["train", "val"]

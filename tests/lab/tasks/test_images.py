@@ -68,6 +68,15 @@ def test_a_frozen_encoder_makes_the_features_once(monkeypatch: pytest.MonkeyPatc
     assert VQA.from_vocabulary(frozen.settings, json.loads(json.dumps(frozen.vocabulary()))) == frozen
     answer = frozen.predictor(model).answer(image(), "Is it red?")
     assert answer.attention.map().shape == (1, 7, 7)
+    graph = frozen.predictor(model).graph()  # reads pixels: the encoder is part of it
+    assert graph.inputs[0].dtype == torch.uint8
+    pixels = encoder.preprocess.pixels(image())
+    tokens, mask = frozen.inputs.encode([("is", "it", "red")], frozen.settings.max_tokens)
+    T = graph.inputs[1].shape[1]
+    padded = [torch.nn.functional.pad(part, (0, T - part.shape[1])) for part in (tokens, mask)]
+    scores, weights = graph.module(pixels[None], *padded)
+    assert torch.allclose(weights, answer.attention.weights, atol=1e-5)
+    assert frozen.answers.answers[int(scores.argmax())] == answer.text
 
 
 def test_images_in_any_form_are_the_same_pixels(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from foveate.lab.models import Captioned, Captioner
 from foveate.lab.models.decoding import Decoded
 from foveate.lab.tasks.images import ImageLike, encoder_input
 from foveate.lab.tasks.inputs import ImagePredictor, WordAttention, describe_grid
-from foveate.lab.tasks.task import RunGraph, TensorModule, example_pixels
+from foveate.lab.tasks.task import RunGraph
 
 if TYPE_CHECKING:
     from foveate.lab.tasks.captioning.task import Captioning  # noqa: F401  (the type argument of the base class)
@@ -60,8 +60,7 @@ class CaptionPredictor(ImagePredictor["Captioning", Captioner]):
         """The model as a graph from pixels to the token ids of greedy captions, for `foveate export`."""
         most = self.task.settings.max_words
         usage = f"images (B, 3, H, W) -> token ids (B, {most}), eos = {EOS} from the end on, and scores of each word"
-        inputs = (example_pixels(self.read_images),)
-        return RunGraph(TensorModule(self.model, self.task.greedy), inputs, ("images",), ("tokens", "scores"), usage)
+        return self.graph_of(self.task.greedy, outputs=("tokens", "scores"), usage=usage)
 
     @overload
     def caption(self, image: ImageLike, **search: Any) -> GeneratedCaption: ...

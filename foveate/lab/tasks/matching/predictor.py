@@ -18,7 +18,7 @@ from foveate.lab.models.fragments import InnerProduct, join_fragments
 from foveate.lab.tasks.images import ImageLike, encoder_input
 from foveate.lab.tasks.inputs import ImagePredictor, WordAttention
 from foveate.lab.tasks.matching.data import pretrained_states
-from foveate.lab.tasks.task import RunGraph, TensorModule, example_pixels, example_tokens
+from foveate.lab.tasks.task import RunGraph, example_tokens
 
 if TYPE_CHECKING:
     from foveate.lab.tasks.matching.task import Matching  # noqa: F401  (the type argument of the base class)
@@ -64,12 +64,12 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
             )
             return scores
 
-        inputs = (example_pixels(self.read_images), example_tokens(len(self.task.inputs.words))[0])
+        tokens = example_tokens(len(self.task.inputs.words))[0]
         usage = (
             "images (I, 3, H, W) of uint8 pixels, token ids (C, T) of sentences of one length, without padding -> "
             "scores (I, C) of every image with every sentence"
         )
-        return RunGraph(TensorModule(self.model, run), inputs, ("images", "tokens"), ("scores",), usage)
+        return self.graph_of(run, tokens, names=("tokens",), outputs=("scores",), usage=usage)
 
     @property
     def has_one_vector(self) -> bool:

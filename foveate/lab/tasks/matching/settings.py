@@ -83,7 +83,7 @@ class MatchingSettings(TaskSettings):
         captions_per_example: in training, this many captions form an example with their image, so that it is encoded
             once for them; an image with more captions forms several examples.
         dual_start: directory of a run of `dual` that SCAN or BFAN with `text=minilm` start from, see `start_from_dual`.
-        folds: of an evaluation; 5 reports the 1K numbers of COCO beside the 5K ones.
+        rank_parts: consecutive parts of the images in which ranks are measured too; 5 adds the 1K numbers of COCO.
 
     The constraints need a model with cross attention, SCAN or BFAN.
 
@@ -106,7 +106,7 @@ class MatchingSettings(TaskSettings):
     word_dropout: float = 0.0
     captions_per_example: int = 1
     dual_start: str | None = None
-    folds: int = 1
+    rank_parts: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,7 +116,7 @@ class MatchingSettings(TaskSettings):
             check_number("matching", "word_range", self.word_range, above=0, advice="SCAN uses 0.1")
         if self.word_dropout > 1:
             raise ValueError(f"matching: expected word_dropout <= 1, got {self.word_dropout:g}; pass a probability")
-        for name in ("captions_per_example", "folds"):
+        for name in ("captions_per_example", "rank_parts"):
             check_number("matching", name, getattr(self, name), least=1, advice="use at least one")
         if self.ccs.weight and self.model.reads_states:
             raise ValueError(

@@ -173,7 +173,7 @@ class Matching(CaptionedTask[MatchingSettings, MatchingModel, MatchingExample, M
         """Retrieval and attention."""
         model = self.settings.model
         scorer = model.scorer(self.settings.attention())
-        return MatchingMetrics(scorer, model.attended_rule, folds=self.settings.folds, bos_eos=model.uses_bos_eos)
+        return MatchingMetrics(scorer, model.attended_rule, folds=self.settings.rank_parts, bos_eos=model.uses_bos_eos)
 
     def predictor(self, model: MatchingModel) -> MatchingPredictor:
         """The model behind `match(images, texts)`."""

@@ -18,7 +18,7 @@ from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import Answered, AnsweringModel
 from foveate.lab.tasks.images import ImageLike, encoder_input
 from foveate.lab.tasks.inputs import ImagePredictor, describe_grid
-from foveate.lab.tasks.task import RunGraph, TensorModule, example_pixels, example_tokens
+from foveate.lab.tasks.task import RunGraph, example_tokens
 from foveate.lab.tasks.vqa.data import VQABatch
 
 if TYPE_CHECKING:
@@ -119,14 +119,12 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
 
         # A graph has a fixed number of steps of the text encoder: as many as the longest question has.
         T = self.task.settings.max_tokens
-        inputs = (example_pixels(self.read_images), *example_tokens(len(self.task.inputs.words), length=T))
+        tokens = example_tokens(len(self.task.inputs.words), length=T)
         usage = (
             f"images (B, 3, H, W), token ids (B, {T}) padded with {PAD}, mask (B, {T}) True where there is a token\n"
             "-> scores (B, A) of the answers, weights (B, N)"
         )
-        return RunGraph(
-            TensorModule(self.model, run), inputs, ("images", "tokens", "mask"), ("scores", "weights"), usage
-        )
+        return self.graph_of(run, *tokens, names=("tokens", "mask"), outputs=("scores", "weights"), usage=usage)
 
     def scores_of(self, images: Tensor | ImageFeatures, text: str, said: str) -> Tensor:
         """Log-probabilities (B, 1) of an answer to a question about each image, with gradients, for `faithfulness`.

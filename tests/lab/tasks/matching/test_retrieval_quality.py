@@ -78,7 +78,7 @@ def test_retrieval_is_that_of_the_scores(scenes: Matching, name: str) -> None:
     found = metrics.compute()
     expected = retrieval_metrics(lambda rows: scores[rows], batch.owner, 4)
     assert {key: found[key] for key in expected} == pytest.approx(expected)
-    folded = replace(task, settings=replace(task.settings, folds=2)).metrics()
+    folded = replace(task, settings=replace(task.settings, rank_parts=2)).metrics()
     with torch.no_grad():
         folded.update(task.predict(model, batch), batch)
     assert "rsum/2 folds" in folded.compute()

@@ -80,7 +80,7 @@ def test_messages() -> None:
     with pytest.raises(ValueError, match="matching: expected a mechanism with discrete weights, got 'multimodal'"):
         MatchingSettings(mechanism="multimodal")
     assert MatchingSettings(model=MatchingDANSettings(), mechanism="multimodal")
-    for field in ("captions_per_example", "max_words", "folds", "min_count"):
+    for field in ("captions_per_example", "max_words", "rank_parts", "min_count"):
         with pytest.raises(ValueError, match=f"expected {field} (as a whole number )?>= 1, got 0"):
             MatchingSettings(**{field: 0})
     for field in ("word_std", "word_dropout"):
