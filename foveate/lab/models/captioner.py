@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +20,10 @@ from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import AnyImageEncoder
 from foveate.lab.models.decoding import Decoded, State, Step, beam_search, sample_words
 from foveate.lab.models.families import CaptioningModelSettings
+from foveate.lab.models.scores import SCORES, ScoreKind
 from foveate.ops.reading import weighted_sum
 from foveate.ops.simplex import softmax
-
-ScoreKind: TypeAlias = Literal["additive", "product"]
+from foveate.registry import lookup
 
 
 @dataclass(frozen=True)
@@ -99,53 +99,6 @@ class EncodedImages:
         return replace(self, **selected)
 
 
-class AdditiveScores(nn.Module):
-    """Additive scores `z_n = wᵀ tanh(affine([v_n; h]))`.
-
-    The affine map is split in two, so that the part of the locations is computed once per image.
-    """
-
-    recomputable: ClassVar[bool] = True
-
-    def __init__(self, dim: int, size: int) -> None:
-        super().__init__()
-        self.locations, self.state = nn.Linear(dim, size), nn.Linear(dim, size, bias=False)
-        self.weight = nn.Parameter(torch.empty(size).uniform_(-(size**-0.5), size**-0.5))
-
-    def forward(self, keys: Tensor, queries: Tensor) -> Tensor:
-        """Scores (B, ..., N) of keys (B, N, S) = `locations(v)` and queries (B, ..., S) = `state(h)`."""
-        B, N, S = keys.shape
-        expanded = keys.reshape(B, *[1] * (queries.ndim - 2), N, S)
-        return (expanded + queries[..., None, :]).tanh() @ self.weight
-
-
-class ProductScores(nn.Module):
-    """Scores `z_n = wᵀ (tanh(affine(v_n)) ⊙ tanh(affine(h)))`, one product of matrices for all words and locations.
-
-    Additive scores must saturate their tanh before the location that is attended to depends on the state; these depend
-    on it from the first step on.
-    """
-
-    recomputable: ClassVar[bool] = True
-
-    def __init__(self, dim: int, size: int) -> None:
-        super().__init__()
-        self.locations, self.state = nn.Sequential(nn.Linear(dim, size), nn.Tanh()), nn.Linear(dim, size)
-        self.weight = nn.Parameter(torch.empty(size).uniform_(-(size**-0.5), size**-0.5))
-
-    def forward(self, keys: Tensor, queries: Tensor) -> Tensor:
-        """Scores (B, ..., N) of keys (B, N, S) = `locations(v)` and queries (B, ..., S) = `state(h)`."""
-        B, N, S = keys.shape
-        scores = (queries.tanh() * self.weight).reshape(B, -1, S) @ keys.mT
-        return scores.reshape(*queries.shape[:-1], N)
-
-
-SCORES: dict[ScoreKind, type[AdditiveScores] | type[ProductScores]] = {
-    "additive": AdditiveScores,
-    "product": ProductScores,
-}
-
-
 class Captioner(nn.Module):
     """Writes captions word by word with any attention over the image.
 
@@ -165,7 +118,8 @@ class Captioner(nn.Module):
             not report it.
         dropout: probability for the word vectors, the projected features and [r; h]; the paper reports none.
         roots: standardise the roots ±√|x| of the features instead of taking them as they are.
-        scores: "additive" as in the paper, or "product", see `ProductScores`.
+        scores: how state and locations are compared, a row of `foveate.lab.models.scores.SCORES`: "additive" as in the
+            paper, "product", "dot", "scaled-dot" or "general".
 
     Reference: Martins et al. 2020, §3, eq. 10.
 
@@ -199,7 +153,7 @@ class Captioner(nn.Module):
         self.standardise = Standardise(image.dim) if roots else None
         self.features = nn.Linear(image.dim, hidden)
         self.words = nn.Embedding(vocabulary, word_dim)
-        self.scores, self.out_scores = (SCORES[scores](hidden, score_dim or hidden) for _ in range(2))
+        self.scores, self.out_scores = (lookup("scores", scores, SCORES)(hidden, score_dim or hidden) for _ in range(2))
         # The gates of the LSTM are split in two, so that the part of the words is computed for all tokens at once.
         self.word_gates, self.gates = nn.Linear(word_dim, 4 * hidden), nn.Linear(2 * hidden, 4 * hidden, bias=False)
         self.read = nn.Linear(hidden, hidden)

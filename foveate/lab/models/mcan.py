@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from torch import Tensor, nn
 
@@ -12,6 +12,8 @@ from foveate.lab.encoders import TextEncoder
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import Answered, AnsweringModel, AnyImageEncoder, Reading
 from foveate.lab.models.families import AnsweringSettings
+from foveate.lab.models.scores import SCORES
+from foveate.registry import lookup
 
 
 class UnbiasedLayerNorm(nn.LayerNorm):
@@ -41,6 +43,7 @@ def use_unbiased_norms(module: nn.Module) -> None:
 
 EPS = 1e-6
 Norm = Literal["torch", "unbiased"]
+PoolScores: TypeAlias = Literal["mlp", "additive", "product", "dot", "scaled-dot", "general"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class MCANSettings(AnsweringSettings):
     """MCAN: deep modular co-attention over question and image; the defaults are the paper's MCAN-small.
 
     Attributes:
-        hidden, heads, layers, dropout, norm: as in `MCAN`.
+        hidden, heads, layers, dropout, norm, scores: as in `MCAN`.
     """
 
     hidden: int = 512
@@ -56,11 +59,14 @@ class MCANSettings(AnsweringSettings):
     layers: int = 6
     dropout: float = 0.1
     norm: Norm = "torch"
+    scores: PoolScores = "mlp"
 
     def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module, *, answers: int) -> MCAN:
         text = TextEncoder(vocabulary, word_dim=word_dim, hidden=self.hidden)
         sizes = {"heads": self.heads, "layers": self.layers}
-        return MCAN(text, image, attend, answers=answers, dropout=self.dropout, norm=self.norm, **sizes)
+        return MCAN(
+            text, image, attend, answers=answers, dropout=self.dropout, norm=self.norm, scores=self.scores, **sizes
+        )
 
 
 class MCAN(AnsweringModel):
@@ -81,6 +87,8 @@ class MCAN(AnsweringModel):
         layers: layers of the encoder, and of the decoder.
         dropout: probability after each inner attention and feed-forward layer and inside them.
         norm: "torch", or "unbiased" for `UnbiasedLayerNorm`, with which the authors' weights can be used as they are.
+        scores: of the locations: "mlp", a small network as in the paper, or a row of `foveate.lab.models.scores.SCORES`
+            ("additive", "dot", "scaled-dot", "general", "product"), which compares them with the pooled question.
 
     With D = 512, 6 layers, 8 heads, word vectors of 300, features of 2048 and 3 129 answers it has 51.6 million
     parameters besides the word vectors, whatever `attend` is.
@@ -109,6 +117,7 @@ class MCAN(AnsweringModel):
         layers: int = 6,
         dropout: float = 0.1,
         norm: Norm = "torch",
+        scores: PoolScores = "mlp",
     ) -> None:
         super().__init__()
         D = text.dim
@@ -117,7 +126,7 @@ class MCAN(AnsweringModel):
         self.encoder = nn.ModuleList(EncoderLayer(D, heads, dropout) for _ in range(layers))
         self.decoder = nn.ModuleList(DecoderLayer(D, heads, dropout) for _ in range(layers))
         self.flat_question = AttentionPooling(D, DiscreteAttention("softmax"), dropout)
-        self.flat_image = AttentionPooling(D, attend, dropout)
+        self.flat_image = AttentionPooling(D, attend, dropout, scores)
         self.norm = nn.LayerNorm(2 * D, eps=EPS)
         self.answers = nn.Linear(2 * D, answers)
         if norm == "unbiased":
@@ -141,7 +150,7 @@ class MCAN(AnsweringModel):
             looks.append(both)
         words = self.flat_question(y, None, mask)
         u = self.flat_question.out(words.attended.context)
-        look = self.flat_image(x, seen.grid, seen.mask)
+        look = self.flat_image(x, seen.grid, seen.mask, words.attended.context)
         layers = {
             "question": tuple(inner),
             "image": tuple(both.itself for both in looks),
@@ -237,15 +246,27 @@ class AttentionPooling(nn.Module):
     """Pools locations into one vector: a small network scores them, attention averages them, `out` maps to 2 D.
 
     flat(x) = W attend(w₂ᵀ relu(W₁ x), x)
+
+    With a row of `SCORES` the locations are compared with a query instead, the pooled question.
     """
 
-    def __init__(self, dim: int, attend: nn.Module, dropout: float) -> None:
+    def __init__(self, dim: int, attend: nn.Module, dropout: float, scores: PoolScores = "mlp") -> None:
         super().__init__()
-        self.scores = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(dim, 1))
+        self.compares = scores != "mlp"
+        self.scores: nn.Module
+        if scores == "mlp":
+            self.scores = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(dim, 1))
+        else:
+            self.scores = lookup("scores", scores, SCORES)(dim, dim)
         self.attend = attend
         self.out = nn.Linear(dim, 2 * dim)
 
-    def forward(self, x: Tensor, grid: Grid | None, mask: Tensor | None) -> Pooled:
-        """Attend to x (B, N, D); `out` of the context is flat(x)."""
-        scores = self.scores(x).squeeze(-1)
+    def forward(self, x: Tensor, grid: Grid | None, mask: Tensor | None, query: Tensor | None = None) -> Pooled:
+        """Attend to x (B, N, D), compared with a query (B, D) if scores are; `out` of the context is flat(x)."""
+        scores = self._compare(x, query) if self.compares and query is not None else self.scores(x).squeeze(-1)
         return Pooled(scores, self.attend(scores, x, grid=grid, mask=mask))
+
+    def _compare(self, x: Tensor, query: Tensor) -> Tensor:
+        part = cast(Any, self.scores)  # every row of SCORES has its two maps
+        scores: Tensor = part(part.locations(x), part.state(query)[:, None])
+        return scores.squeeze(1)

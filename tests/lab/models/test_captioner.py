@@ -10,11 +10,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from foveate.attention import MECHANISMS, mechanism
-from foveate.errors import ShapeError
-from foveate.lab.encoders import StoredFeatures
+from foveate.errors import ShapeError, UnknownName
+from foveate.lab.encoders import StoredFeatures, TextEncoder
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models import Captioner
-from foveate.lab.models.captioner import AdditiveScores, ProductScores
+from foveate.lab.models.mcan import MCAN
+from foveate.lab.models.scores import SCORES, AdditiveScores, ProductScores
 from foveate.ops import TRANSFORMS
 
 BOS, EOS, V = 0, 1, 11
@@ -114,6 +115,43 @@ def test_product_scores_follow_their_formula_for_one_and_for_several_queries() -
                 location = torch.tanh(part.locations[0].weight @ v[b, n] + part.locations[0].bias)
                 torch.testing.assert_close(found[b, q, n], (part.weight * location * state).sum())
     torch.testing.assert_close(part(part.locations(v), part.state(h[:, 1])), found[:, 1])
+
+
+def test_scores_of_table_2_1_follow_their_formulas() -> None:
+    """Dot h·s, scaled dot h·s / sqrt(d), general hᵀ W s (Farinhas 2021, table 2.1)."""
+    torch.manual_seed(0)
+    v, h = torch.randn(2, 5, 6), torch.randn(2, 3, 6)
+    dot = torch.einsum("bnd,bqd->bqn", v, h)
+    for name, expected in (("dot", dot), ("scaled-dot", dot / 6**0.5)):
+        part = SCORES[name](6, 4)
+        torch.testing.assert_close(part(part.locations(v), part.state(h)), expected)
+        torch.testing.assert_close(part(part.locations(v), part.state(h[:, 1])), expected[:, 1])
+    part = SCORES["general"](6, 4)
+    expected = torch.einsum("bnd,de,bqe->bqn", v, part.state.weight, h)
+    torch.testing.assert_close(part(part.locations(v), part.state(h)), expected)
+
+
+@pytest.mark.parametrize("kind", list(SCORES))
+def test_the_scores_are_a_part_of_captioner_and_mcan(kind: str) -> None:
+    """Every parameter gets a gradient, and another kind of scores attends elsewhere."""
+    features, tokens = ImageFeatures(torch.randn(2, 4, 6), grid=(2, 2)), torch.tensor([[2, 5, 6], [2, 7, 8]])
+    words = torch.ones(2, 3, dtype=torch.bool)
+    torch.manual_seed(0)
+    model = Captioner(StoredFeatures(6), mechanism("softmax"), vocabulary=10, word_dim=4, hidden=8, scores=kind)
+    model(features, tokens, words).scores.square().sum().backward()
+    assert all(part.grad is not None for part in model.parameters())
+    text = TextEncoder(10, word_dim=4, hidden=8)
+    mcan = MCAN(text, StoredFeatures(6), mechanism("softmax"), answers=3, heads=2, layers=1, dropout=0.0, scores=kind)
+    answered = mcan(features, tokens, words)
+    answered.scores.square().sum().backward()
+    assert all(part.grad is not None for part in mcan.flat_image.parameters())
+    other = mcan(features, tokens.flip(0), words).image[-1].weights
+    assert (other - answered.image[-1].weights).abs().max() > 1e-6
+
+
+def test_unknown_scores_are_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'general'"):
+        Captioner(StoredFeatures(6), mechanism("softmax"), vocabulary=10, word_dim=4, hidden=8, scores="generel")
 
 
 def test_a_captioner_with_product_scores_follows_the_words() -> None:
