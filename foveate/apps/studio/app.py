@@ -5,22 +5,31 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import re
 import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from foveate.apps.studio import PAGES, RunCatalogue
+from foveate.apps.studio.caption_page import MAX_BEAMS
 from foveate.apps.studio.gate import ALL_INTERFACES, LOOPBACK, guard, known_hosts
-from foveate.apps.studio.picker import MAX_FILE
+from foveate.apps.studio.picker import MAX_FILE, read_question, read_upload
 from foveate.apps.studio.widgets import read_asset, script
-from foveate.errors import DataError
+from foveate.errors import DataError, FoveateError
 from foveate.registry import load_target, optional
 from foveate.signals import handle_signals
 
 TITLE = "foveate studio"
+ABOUT = "Ask about images, caption and search them, and see where models look."
+PREVIEW = re.compile(
+    rb'(<meta\s+(?:property|name)="((?:og|twitter):(?:title|description|creator|url))"\s+)content="[^"]*"'
+)
+MOST_IMAGES = 16  # of one call
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "DejaVu Sans", "sans-serif")
 CODE_FONTS = ("ui-monospace", "DejaVu Sans Mono", "Consolas", "monospace")
 QUEUE, AT_ONCE = 64, 2  # events that wait, and events that are handled at the same time
@@ -47,8 +56,83 @@ def make_studio(runs: Path, *, verify: bool = True, any_model: bool = True) -> A
             with gr.Column(elem_id=f"page-{name.lower()}", elem_classes="fv-page"):
                 gr.HTML(f'<p class="fv-about">{page.about}</p>')
                 load_target(f"foveate.apps.studio.{page.module}:build")(gr, catalogue)
+        build_api(gr, catalogue)
     studio.state_session_capacity = SESSIONS
     return studio.queue(max_size=QUEUE, default_concurrency_limit=AT_ONCE, api_open=False)
+
+
+def build_api(gr: Any, catalogue: RunCatalogue) -> None:
+    """Add what programs may call, see docs/studio.md: images travel as data URLs, nothing is stored."""
+
+    def answer(image: str, question: str, run: str = "scenes-vqa") -> dict[str, Any]:
+        """Answer a question about an image."""
+        found = catalogue.predictor(run).answer(read_upload(image), read_question(question))
+        said = {"answer": found.text, "confidence": found.confidence, "best": found.best, "warning": found.warning}
+        return {**said, "run": run, "trained_on": catalogue.trained_on(run), "map": found.attention.map()[0].tolist()}
+
+    def caption(images: list[str], run: str = "photos-captioning", beams: int = 3) -> list[dict[str, Any]]:
+        """Describe each of several images in a sentence."""
+        if not isinstance(images, list) or not 0 < len(images) <= MOST_IMAGES:
+            raise DataError(f"caption: expected a list of 1 to {MOST_IMAGES} images, got {type(images).__name__}")
+        width = min(max(1, int(beams)), MAX_BEAMS)
+        found = [catalogue.predictor(run).caption(read_upload(one), beams=width) for one in images]
+        return [{"caption": one.text, "log_probability": one.best[0][1], "warning": one.warning} for one in found]
+
+    def rank(text: str, images: list[str], run: str = "photos-search") -> list[list[float]]:
+        """Rank images by how well a text describes them: pairs of position and similarity, best first."""
+        if not isinstance(images, list) or not 0 < len(images) <= MOST_IMAGES:
+            raise DataError(f"rank: expected a list of 1 to {MOST_IMAGES} images, got {type(images).__name__}")
+        pixels = [read_upload(one) for one in images]
+        scores = catalogue.predictor(run).match(pixels, [read_question(text, "text")])[:, 0]
+        return [[float(n), float(scores[n])] for n in scores.argsort(descending=True).tolist()]
+
+    for call in (answer, caption, rank):
+        gr.api(_typed(gr, call), api_name=call.__name__)
+
+
+def _typed(gr: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call whose errors become sentences for the caller; gradio reads its annotations, which must not be strings."""
+
+    @wraps(call)
+    def checked(*args: Any, **options: Any) -> Any:
+        try:
+            return call(*args, **options)
+        except (FoveateError, ValueError, TypeError) as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    checked.__annotations__ = get_type_hints(call)
+    return checked
+
+
+class LinkPreview:
+    """ASGI middleware that names this page, not gradio, where a link to it is previewed."""
+
+    def __init__(self, app: Any, title: str, about: str) -> None:
+        self.app = app
+        tags = {"og:title": title, "og:description": about, "twitter:title": title, "twitter:description": about}
+        self.tags = {name.encode(): f'content="{escape(text)}"'.encode() for name, text in tags.items()}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on; the tags of the page are replaced."""
+        if scope["type"] != "http" or scope["path"] != "/":
+            await self.app(scope, receive, send)
+            return
+        start, body = dict[str, Any](), bytearray()
+
+        async def collect(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+                return
+            body.extend(message.get("body", b""))
+            if message.get("more_body"):
+                return
+            page = PREVIEW.sub(lambda tag: tag[1] + self.tags.get(tag[2], b'content=""'), bytes(body))
+            kept = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+            length = len(page) if scope["method"] == "GET" else len(body)
+            await send({**start, "headers": [*kept, (b"content-length", str(length).encode())]})
+            await send({"type": "http.response.body", "body": page})
+
+        await self.app(scope, receive, collect)
 
 
 def header_html() -> str:
@@ -59,13 +143,14 @@ def header_html() -> str:
 
 def make_app(runs: Path, *, verify: bool = True, any_model: bool = True) -> Any:
     """The studio as an ASGI application, to be served behind the gate."""
-    return mount_page(
+    page = mount_page(
         make_studio(runs, verify=verify, any_model=any_model),
         {"primary_hue": "blue", "neutral_hue": "slate"},
         css=read_asset("studio.css"),
         head=f"<script>{script('shell', pages=[name.lower() for name in PAGES])}</script>",
         max_file_size=MAX_FILE,
     )
+    return LinkPreview(page, TITLE, ABOUT)
 
 
 def mount_page(page: Any, hues: Mapping[str, str], **options: Any) -> Any:
