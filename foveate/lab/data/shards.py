@@ -23,7 +23,7 @@ from foveate.errors import DataError
 from foveate.io import ProgressBar, decode_image
 from foveate.lab.data.caption_table import CaptionTable, Place, TableBuilder
 from foveate.lab.data.files import IMAGE_SUFFIXES, need_directory
-from foveate.lab.data.folder_files import rename_keys
+from foveate.lab.data.folder_files import MAX_LINE, rename_keys
 from foveate.lab.data.image_sources import TAR, StoredImage
 from foveate.lab.data.samples import Caption, Dataset, Id, ImageRecord, Question
 from foveate.lab.data.vocabulary import tokenize
@@ -333,7 +333,8 @@ class Members:
         if suffix in IMAGE_SUFFIXES and self.image is None:
             self.image = member
         elif suffix in (".txt", ".json"):
-            file = archive.extractfile(member)
+            # A header may claim any size; a text this long is no caption.
+            file = archive.extractfile(member) if member.size <= MAX_LINE else None
             content = b"" if file is None else file.read()
             text = content.decode("utf-8", errors="replace")
             if suffix == ".txt":
