@@ -28,6 +28,7 @@ from tests.watch.test_exactness import eager_attentions  # noqa: E402
 from tests.watch.test_planted import PLANTED  # noqa: E402
 from tests.watch.tiny import TINY, Tiny, largest_difference  # noqa: E402
 
+KEPT = "## Several images and video"
 HEAD = """# Models
 
 This table shows which families of Hugging Face models can be watched with `fv.watch`, mapped onto the image with
@@ -166,7 +167,9 @@ def main() -> None:
         page = HEAD.format(transformers=transformers.__version__, torch=torch.__version__)
         counts = f"\n{len(rows)} families: {sum(row.watched == 'fully' for row in rows)} watched fully, "
         counts += f"{sum(row.use == 'fully' for row in rows)} changed fully by `use`.\n"
-        (ROOT / "docs" / "models.md").write_text(page + "\n".join(map(str, rows)) + "\n" + counts, encoding="utf-8")
+        path = ROOT / "docs" / "models.md"
+        _, mark, kept = path.read_text(encoding="utf-8").partition(KEPT)  # what is written by hand
+        path.write_text(page + "\n".join(map(str, rows)) + "\n" + counts + "\n" + mark + kept, encoding="utf-8")
 
 
 if __name__ == "__main__":
