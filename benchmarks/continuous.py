@@ -31,12 +31,11 @@ from torch import Tensor
 
 from foveate.ops import overlap, quadrature
 from foveate.ops.basis import Basis, GaussianBasis, TruncatedParaboloidBasis
-from foveate.ops.beta_gaussian import BetaGaussian
+from foveate.ops.compact import BetaGaussian, TruncatedParaboloid
 from foveate.ops.density import Density
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_centres_1d
 from foveate.ops.moments import principal_axes
-from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.ops.ridge import ridge_coefficients
 
 B = 64

@@ -21,10 +21,10 @@ from measure import machine, save, show
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
+from foveate.ops.compact import TruncatedParaboloid
 from foveate.ops.grid import cell_centres
 from foveate.ops.mixture import Mixture
 from foveate.ops.mixture_fit import fit_mixture, select_mixture
-from foveate.ops.paraboloid import TruncatedParaboloid
 
 B = 64
 

@@ -12,11 +12,10 @@ import torch
 from scipy.integrate import IntegrationWarning, quad
 from torch import Tensor
 
-from foveate.ops.beta_gaussian import BetaGaussian
+from foveate.ops.compact import BetaGaussian, TruncatedParaboloid
 from foveate.ops.density import Density
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.mixture import Mixture
-from foveate.ops.paraboloid import TruncatedParaboloid
 
 GAUSS = np.polynomial.legendre.leggauss(120)
 

@@ -2,14 +2,12 @@
 
 from foveate.attention.arguments import AnyGrid, Grid
 from foveate.attention.attended import Attended
-from foveate.attention.continuous import ContinuousAttention, continuous
+from foveate.attention.continuous import ContinuousAttention, ContinuousSelfAttention, continuous
 from foveate.attention.discrete import DiscreteAttention, discrete
 from foveate.attention.dot_product import scaled_dot_product_attention
 from foveate.attention.fits import ChooseMixture, Fit, MatchBetaGaussian, MatchMoments, SparseMixture, SplitMixture
-from foveate.attention.learnable import Entmax, Learnable
-from foveate.attention.mechanism import MECHANISMS, Mechanism, Option, mechanism, options_table
+from foveate.attention.mechanism import MECHANISMS, Entmax, Learnable, Mechanism, Option, mechanism, options_table
 from foveate.attention.multihead import AttentionPool, MultiheadAttention
-from foveate.attention.self_attention import ContinuousSelfAttention
 from foveate.attention.sparse_weights import SparseWeights
 from foveate.ops import TRANSFORMS
 

@@ -15,8 +15,8 @@ from foveate.checks import check_floating, check_mask, check_ndim, is_tracing
 from foveate.errors import ShapeError
 from foveate.ops.fused import FAR_BELOW
 from foveate.ops.grid import canvas_places, cell_centres, cell_centres_1d, ragged_centres
-from foveate.ops.memo import memo
 from foveate.ops.resample import resample_map
+from foveate.ops.values import memo
 
 Grid = tuple[int, ...] | Tensor
 AnyGrid = Grid | int | Sequence[int] | Sequence[Sequence[int]]

@@ -16,7 +16,7 @@ from foveate.errors import ShapeError, UnknownName
 from foveate.ops.density import Density, Ellipses
 from foveate.ops.mixture import Mixture
 from foveate.ops.resample import resample_map
-from foveate.ops.trees import as_tree
+from foveate.ops.values import as_tree
 from foveate.registry import lookup, provided
 
 
@@ -88,8 +88,8 @@ class Attended:
         """The same with `change` applied to every tensor."""
         density = None if self.density is None else self.density.map_tensors(change)
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        changed = {name: change(part) for name, part in parts.items() if isinstance(part, Tensor)}
-        return replace(self, **{**changed, "density": density})
+        changed: dict[str, Any] = {name: change(part) for name, part in parts.items() if isinstance(part, Tensor)}
+        return replace(self, **changed, density=density)
 
     def _numbers(self) -> str:
         """How many locations have weight, for print."""

@@ -26,8 +26,14 @@ from foveate.attention.arguments import (
     without_padding,
 )
 from foveate.attention.attended import Attended
-from foveate.attention.learnable import Learnable, Temperature, learned_options, register_option
-from foveate.attention.mechanism import Mechanism, read_options
+from foveate.attention.mechanism import (
+    Learnable,
+    Mechanism,
+    Temperature,
+    learned_options,
+    read_options,
+    register_option,
+)
 from foveate.checks import as_number, at_least_float32, beside_rows, check_number, is_tracing
 from foveate.errors import ShapeError, UnknownName
 from foveate.ops import TRANSFORMS, Transform, fenchel_young_loss, gfusedmax, sparsemax, tvmax

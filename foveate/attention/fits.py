@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from foveate.errors import ShapeError
-from foveate.ops.alpha_gradient import alpha_change
 from foveate.ops.basis import Basis
-from foveate.ops.beta_gaussian import BetaGaussian
+from foveate.ops.compact import BetaGaussian, TruncatedParaboloid, alpha_change
 from foveate.ops.density import Density
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.mixture_choice import Criterion
 from foveate.ops.mixture_fit import Likelihood, fit_mixture, select_mixture
 from foveate.ops.moments import Floor
-from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.registry import lookup
 
 RESTARTS, TRAINING_ITERATIONS = 3, 5  # Farinhas 2021, §6.3.1; Farinhas et al. 2021, §6

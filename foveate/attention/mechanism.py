@@ -1,16 +1,20 @@
-"""The table of mechanisms, which `foveate.attention` fills, and what it says about each of them."""
+"""The table of mechanisms, which `foveate.attention` fills, their options, and the numbers that training changes."""
 
 from __future__ import annotations
 
 import inspect
+import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from foveate.errors import UnknownName
+from foveate.ops import entmax
 from foveate.registry import lookup
 
 
@@ -121,3 +125,156 @@ def options_table() -> list[tuple[str, str, str, str, str]]:
     group = {frozenset(names): label for label, names in groups.items()}
     shown = {key: group.get(frozenset(names), ", ".join(names)) for key, names in owners.items()}
     return [(name, kind, default, shown[name, kind, default, text], text) for name, kind, default, text in owners]
+
+
+LEAST_ALPHA = 1.001  # towards 1 the gradient in alpha stays finite, but an alpha of 1 in float32 is no entmax
+STRAIGHT, BEND = math.log(1e5), math.log(10.0)  # exp(raw) as it is from 1e-5 to 1e5; beyond, it bends towards 1e±6
+
+
+class Learnable(nn.Module):
+    """A parameter between two bounds: `low + (high − low) sigmoid(raw)`, or `low + exp(raw)` without an upper one.
+
+    Value and gradient are finite for every raw number: exp(raw) stays between 1e-6 and 1e6, to which it bends
+    smoothly from 1e-5 and 1e5 on.
+
+    Args:
+        initial: where it begins.
+        low, high: bounds; None for low + 1e6.
+        shape: of the parameter, such as (M, 1, 1) for one per head beside scores (B, M, Q, N).
+
+    >>> alpha = Learnable(1.5, 1.0, 2.0)
+    >>> round(alpha().item(), 4), alpha().requires_grad
+    (1.5, True)
+    """
+
+    def __init__(self, initial: float, low: float, high: float | None = None, shape: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        if not low < initial or (high is not None and not initial <= high):
+            bounds = f"{low} < initial" + ("" if high is None else f" <= {high}")
+            raise ValueError(f"Learnable: expected {bounds}, got {initial}; start inside the bounds")
+        if high is None and not 1e-6 < initial - low < 1e6:
+            raise ValueError(f"Learnable: expected {low} + 1e-6 < initial < {low} + 1e6, got {initial}; start inside")
+        self.low, self.high = low, high
+        share = initial - low if high is None else min((initial - low) / (high - low), 1 - 1e-3)
+        raw = _straighten(math.log(share)) if high is None else math.log(share / (1 - share))
+        self.raw = nn.Parameter(torch.full(shape, raw))
+
+    def forward(self) -> Tensor:
+        """The value."""
+        if self.high is None:
+            return self.low + _bend(self.raw).exp()
+        return self.low + (self.high - self.low) * self.raw.sigmoid()
+
+    def extra_repr(self) -> str:
+        """The bounds and the shape, for print."""
+        return f"low={self.low}, high={self.high}, shape={tuple(self.raw.shape)}"
+
+
+Temperature = Annotated[
+    float | Tensor | nn.Module,
+    "divides the scores; a number, a tensor that broadcasts to them with size 1 for the locations, or a module that "
+    "makes one",
+]
+
+
+def _bend(x: Tensor) -> Tensor:
+    """x between ±STRAIGHT; beyond, it goes on with the same slope and curvature and stops at ±(STRAIGHT + BEND)."""
+    straight = x.clamp(-STRAIGHT, STRAIGHT)
+    return straight + BEND * ((x - straight) / BEND).tanh()
+
+
+def _straighten(y: float) -> float:
+    """The inverse of `_bend`."""
+    straight = min(max(y, -STRAIGHT), STRAIGHT)
+    return straight + BEND * math.atanh((y - straight) / BEND)
+
+
+BOUNDS: dict[str, tuple[float, float | None]] = {
+    "alpha": (LEAST_ALPHA, 2.0),
+    "smoothness": (0.0, None),
+    "temperature": (0.0, None),
+}
+
+
+def learned_options(
+    where: str,
+    learnable: bool | Sequence[str],
+    heads: int | None,
+    options: Mapping[str, Any],
+    for_all: Mapping[str, Any] | None = None,
+) -> dict[str, nn.Module]:
+    """The parameters of the options that are learnable, begun at their numbers; see `DiscreteAttention`.
+
+    Args:
+        where: the mechanism, for errors.
+        learnable: True for all, or the names of options.
+        heads: one number per head; None for one.
+        options: values by name.
+        for_all: more of them, with one number for all heads.
+    """
+    if heads is not None and not learnable:
+        raise ValueError(
+            f"{where}: expected learnable beside heads={heads}, got learnable={learnable!r}; pass learnable=True, or "
+            "an option as a tensor with one number per head"
+        )
+    every = {**options, **(for_all or {})}
+    can = [name for name in every if name in BOUNDS]
+    wanted = can if learnable is True else [] if learnable is False else list(learnable)
+    for name in wanted:
+        if name not in can:
+            raise UnknownName(f"learnable option of {where}", name, can)
+    shapes = {name: () if heads is None or name not in options else (heads, 1, 1) for name in wanted}
+    numbers = {name: every[name] for name in wanted if isinstance(every[name], int | float)}
+    return {name: Learnable(float(number), *BOUNDS[name], shapes[name]) for name, number in numbers.items()}
+
+
+def register_option(module: nn.Module, name: str, value: Tensor | nn.Module) -> None:
+    """A parameter that trains with the module, a constant that moves with it, or a part that makes the value."""
+    if isinstance(value, nn.Module):
+        module.add_module(name, value)
+    elif isinstance(value, nn.Parameter):
+        module.register_parameter(name, value)
+    else:
+        module.register_buffer(name, value)
+
+
+class Entmax(nn.Module):
+    """`fv.entmax` as a module, with an alpha that can be learned.
+
+    Args:
+        alpha: where it begins, or stays; 1 < alpha <= 2 when learnable.
+        learnable: alpha is a parameter, kept in (1, 2] by a sigmoid.
+        shape: of alpha, which broadcasts to the scores with size 1 along `dim`: (M, 1, 1) for one per head beside
+            scores (B, M, Q, N).
+        dim: the axis that is normalised.
+
+    Reference: Correia et al. 2019, adaptively sparse transformers.
+
+    >>> attend = Entmax(1.5, learnable=True, shape=(4, 1, 1))
+    >>> attend(torch.randn(2, 4, 3, 5)).shape, attend.alpha.shape
+    (torch.Size([2, 4, 3, 5]), torch.Size([4, 1, 1]))
+    """
+
+    def __init__(
+        self, alpha: float = 1.5, *, learnable: bool = False, shape: tuple[int, ...] = (), dim: int = -1
+    ) -> None:
+        super().__init__()
+        self.dim = dim
+        self._alpha = Learnable(alpha, LEAST_ALPHA, 2.0, shape) if learnable else None
+        self._number = alpha
+
+    @property
+    def alpha(self) -> Tensor | float:
+        """The alpha in use."""
+        if self._alpha is None:
+            return self._number
+        value: Tensor = self._alpha()
+        return value
+
+    def forward(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Weights of the scores; see `fv.entmax`."""
+        return entmax(scores, self.alpha, self.dim, mask)
+
+    def extra_repr(self) -> str:
+        """Alpha, for print."""
+        return f"alpha={self._number}, dim={self.dim}" if self._alpha is None else f"dim={self.dim}"

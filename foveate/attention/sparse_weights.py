@@ -10,7 +10,7 @@ from torch import Tensor
 from foveate.attention.attended import Attended
 from foveate.checks import Rows, index_examples
 from foveate.errors import ShapeError
-from foveate.ops.trees import as_value
+from foveate.ops.values import as_value
 
 
 @as_value

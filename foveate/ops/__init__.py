@@ -1,11 +1,12 @@
 """The mathematics: pure functions of tensors."""
 
 from foveate.ops.basis import Basis, GaussianBasis, TruncatedParaboloidBasis
-from foveate.ops.beta_gaussian import BetaGaussian
 from foveate.ops.boxes import Box
+from foveate.ops.compact import BetaGaussian, TruncatedParaboloid
 from foveate.ops.density import Density, Ellipses
 from foveate.ops.divergence import entropy, js_divergence, kl_divergence
 from foveate.ops.fenchel_young import (
+    Transform,
     chain_variation,
     fenchel_young_loss,
     graph_variation,
@@ -19,7 +20,6 @@ from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_variance
 from foveate.ops.mixture import Mixture
 from foveate.ops.mixture_fit import fit_mixture, select_mixture
-from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.ops.resample import resample_map
 from foveate.ops.ridge import ridge_coefficients
 from foveate.ops.simplex import entmax, softmax, sparsemax
@@ -32,7 +32,6 @@ from foveate.ops.total_variation import (
     solve_tv2d,
     solve_tv_graph,
 )
-from foveate.ops.transform import Transform
 
 _FUSED = "Martins et al. 2020, eq. 6"
 TRANSFORMS: dict[str, Transform] = {

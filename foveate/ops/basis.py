@@ -18,8 +18,8 @@ from foveate.checks import check_floating, check_ndim, check_number, check_shape
 from foveate.errors import ShapeError
 from foveate.ops.cells import cell_masses, line_masses, normal_masses
 from foveate.ops.grid import cell_centres, cell_centres_1d, linspace_centres
-from foveate.ops.memo import memo
 from foveate.ops.radial import radial_pdf
+from foveate.ops.values import memo
 
 AnyBasis = TypeVar("AnyBasis", bound="Basis")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from foveate.checks import Rows, index_examples
 from foveate.errors import ShapeError
 from foveate.ops.moments import principal_axes
-from foveate.ops.trees import as_value
+from foveate.ops.values import as_value
 
 if TYPE_CHECKING:
     from foveate.ops.basis import Basis

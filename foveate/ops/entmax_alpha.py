@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import at_least_float32, beside_rows, check_dim, check_floating, check_mask, is_tracing
-from foveate.ops.derivatives import needs_function
+from foveate.ops import kernels
 from foveate.ops.simplex import MAX_ALPHA, _entmax_flat, _entmax_steep, _may_ask, _steep_product, limit_gradient
 
 _SMALL = 0.03  # below it, a series replaces differences that cancel
@@ -47,7 +47,7 @@ def entmax_by_row(scores: Tensor, alpha: Tensor) -> Tensor:
     [[0.75, 0.25, 0.0]]
     """
     solve: Callable[..., Tensor] = (
-        _EntmaxAlpha.apply if needs_function(scores) or needs_function(alpha) else _entmax_alpha
+        _EntmaxAlpha.apply if kernels.needs_function(scores) or kernels.needs_function(alpha) else _entmax_alpha
     )
     return solve(scores, alpha)
 

@@ -14,7 +14,7 @@ from foveate.ops.density import Density, Ellipses
 from foveate.ops.moments import Floor, check_parameters, lower_root, match_moments
 from foveate.ops.overlap import expect_basis
 from foveate.ops.radial import radial_pdf
-from foveate.ops.trees import as_tree
+from foveate.ops.values import as_tree
 
 
 @as_tree

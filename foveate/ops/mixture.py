@@ -13,7 +13,7 @@ from foveate.ops.basis import Basis
 from foveate.ops.density import Density, Ellipses
 from foveate.ops.grid import cell_centres, cell_centres_1d
 from foveate.ops.moments import Floor, check_weights
-from foveate.ops.trees import as_tree
+from foveate.ops.values import as_tree
 
 
 @as_tree

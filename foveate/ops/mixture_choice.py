@@ -70,8 +70,9 @@ def choose_components(
     if ours and start != "split" and native.can_mix(points.weights, points.positions, points.floor, most + background):
         means, variance = round_means(start, points, plan, generator)
         cells, haze = (points.weights, points.positions, both_floors(points)), BACKGROUND if background else 0.0
-        options = plan, variance, haze, penalty, points.even, iterations
-        begin, end, costs, likelihood = native.choose(*cells, means, *options)
+        begin, end, costs, likelihood = native.choose(
+            *cells, means, plan, variance, haze, penalty, points.even, iterations
+        )
         first = unpack(begin, background) if again else None
         return Choice(first, unpack(end, background), likelihood, costs)
     begins, ends, likelihoods = [], [], []

@@ -11,7 +11,7 @@ from torch import Tensor
 from foveate.checks import at_least_float32, check_floating, check_mask, check_ndim, check_number, is_tracing, raise_nan
 from foveate.errors import ShapeError
 from foveate.ops.grid import cell_variance
-from foveate.ops.kernels import densities
+from foveate.ops.kernels import mixtures as native
 
 Floor = float | Literal["cell"]
 
@@ -49,9 +49,9 @@ def match_moments(
     positions = positions.to(weights)
     check_points(where, weights, positions, mask)
     added = floor_diagonal(where, positions, mask, floor)
-    native = densities.moments(weights, positions, mask, added)
-    if native is not None:
-        return native
+    found = native.moments(weights, positions, mask, added)
+    if found is not None:
+        return found
     if mask is not None:
         weights = torch.where(mask, weights, torch.zeros_like(weights))
     d = positions.shape[-1]
@@ -103,7 +103,7 @@ def check_parameters(where: str, mean: Tensor, matrix: Tensor, name: str) -> Non
             f"{where}: expected {name} (..., d, d) of shape {expected} beside mean {tuple(mean.shape)}, "
             f"got {tuple(matrix.shape)}; pass one d x d matrix per mean"
         )
-    if is_tracing() or mean.is_meta or mean.numel() == 0 or densities.is_sound(mean, matrix):
+    if is_tracing() or mean.is_meta or mean.numel() == 0 or native.is_sound(mean, matrix):
         return
     if bool(torch.isfinite(mean).all() & _is_positive_definite(matrix.detach())):
         return

@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from foveate.ops import kernels
-from foveate.ops.memo import memo
 from foveate.ops.radial import peak, radial_reach
+from foveate.ops.values import memo
 
 CHORD_NODES = 28
 # Chords processed at once, and chords whose nodes are expanded at once. Larger tensors do not fit into the cache, and

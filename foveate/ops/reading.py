@@ -23,7 +23,8 @@ def weighted_sum(weights: Tensor, values: Tensor, sparse: bool = False) -> Tenso
         weights: (B, ..., N).
         values: (B, N, D), or (B, ..., N, D) with query axes of the weights, from the first, or 1 in their place.
         sparse: the weights come from a transform with exact zeros. Values of weight zero are then not read where that
-            is quicker, and the gradient to the weights is zero off their support: such a transform lets none through.
+            is quicker, and the gradient to the weights is zero off their support, at every size: such a transform
+            lets none through.
 
     >>> weighted_sum(torch.tensor([[0.25, 0.75]]), torch.tensor([[[1.0], [5.0]]])).tolist()
     [[4.0]]
@@ -32,16 +33,23 @@ def weighted_sum(weights: Tensor, values: Tensor, sparse: bool = False) -> Tenso
     lead = values.shape[:-2]
     rows = weights.reshape(*weights.shape[: len(lead)], math.prod(weights.shape[len(lead) : -1]), N)
     if rows.shape[: len(lead)] != lead:  # heads that share values
+        rows = _on_support(rows) if sparse else rows
         return (rows @ values).reshape(*weights.shape[:-1], D)
     rows, values = (x.reshape(math.prod(lead), *x.shape[-2:]) for x in (rows, values))
-    if sparse and values.numel() >= LARGE and weights.dtype == values.dtype and not is_tracing():
-        if kernels.is_direct(weights) and kernels.is_direct(values):
-            context = _attend(rows, values)
-        else:
-            context = _gather_support(rows, values)
-    else:
+    if not sparse:
         context = rows @ values
+    elif values.numel() < LARGE or weights.dtype != values.dtype or is_tracing():
+        context = _on_support(rows) @ values
+    elif kernels.is_direct(weights) and kernels.is_direct(values):
+        context = _attend(rows, values)
+    else:
+        context = _gather_support(_on_support(rows), values)
     return context.reshape(*weights.shape[:-1], D)
+
+
+def _on_support(weights: Tensor) -> Tensor:
+    """The weights, which are not negative, with a gradient where they are above zero."""
+    return weights.relu() if weights.requires_grad else weights
 
 
 def _gather_support(weights: Tensor, values: Tensor) -> Tensor:
@@ -71,7 +79,7 @@ class _Attend(torch.autograd.Function):
         found = None if ctx.dense else kernels.attend_gradient(weights, values, gradient, wanted)
         if found is not None:
             return found
-        to_weights = gradient @ values.transpose(-1, -2) if wanted[0] else None
+        to_weights = torch.where(weights > 0, gradient @ values.transpose(-1, -2), 0) if wanted[0] else None
         return to_weights, weights.transpose(-1, -2) @ gradient if wanted[1] else None
 
 

@@ -13,7 +13,7 @@ from foveate.checks import check_floating, check_mask, check_number, check_shape
 from foveate.errors import ShapeError
 from foveate.ops.basis import Basis
 from foveate.ops.grid import cell_centres, cell_centres_1d
-from foveate.ops.memo import memo
+from foveate.ops.values import memo
 
 Cells = tuple[int, ...]
 Source = Basis | tuple[type[Basis], Cells]

@@ -24,7 +24,6 @@ from foveate.checks import (
     raise_nan,
 )
 from foveate.ops import kernels
-from foveate.ops.derivatives import needs_function
 from foveate.ops.kernels import gpu
 
 MAX_ALPHA = 64.0
@@ -118,7 +117,7 @@ def _normalise(where: str, scores: Tensor, alpha: float, dim: int, mask: Tensor 
         return torch.softmax(wide, dim).to(scores.dtype)
     if kernels.is_direct(wide) and dim == scores.ndim - 1:
         return _EntmaxDirect.run(wide, alpha, where).to(scores.dtype)
-    solve: Callable[..., Tensor] = _Entmax.apply if needs_function(wide) else _entmax_rows
+    solve: Callable[..., Tensor] = _Entmax.apply if kernels.needs_function(wide) else _entmax_rows
     # Counted from the end, the axis stays the same when vmap adds one in front.
     return solve(wide.movedim(dim, -1), alpha, dim - scores.ndim, where).movedim(-1, dim).to(scores.dtype)
 

@@ -15,7 +15,7 @@ from foveate.checks import is_tracing
 from foveate.ops.em import GaussianMixtures, Points, match_parts, round_gaussians
 from foveate.ops.grid import cell_variance
 from foveate.ops.kernels.mixtures import Plan, can_mix, spread_means
-from foveate.ops.memo import memo
+from foveate.ops.values import memo
 
 VARIANCE = 1e-3  # of a component at a random start (Farinhas et al. 2021, released code)
 SPREAD_VARIANCE = 5e-3  # of a component at a spread start: about a blob, so that ten steps of EM are enough

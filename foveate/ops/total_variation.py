@@ -28,11 +28,9 @@ from foveate.checks import (
 )
 from foveate.errors import ShapeError
 from foveate.ops import kernels
-from foveate.ops.derivatives import needs_function
 from foveate.ops.graphs import EdgeGraph, Graph, GridGraph, grid_of_edges
-from foveate.ops.trees import as_value
-from foveate.ops.tv_by_row import check_smoothness, prox_by_row
-from foveate.ops.tv_solver import group_mean, minimise
+from foveate.ops.tv_solver import check_smoothness, group_mean, minimise, prox_by_row
+from foveate.ops.values import as_value
 
 Outputs: TypeAlias = tuple[Tensor, Tensor, Tensor]  # value, labels of the groups, gap
 _WARNED_GAP = 1e-6
@@ -174,7 +172,7 @@ def solve_tv(
         check_mask(where, mask, x.shape)
         keep = keep & mask
     wide = at_least_float32(x)
-    solve: Callable[..., Outputs] = _ProxTV.apply if needs_function(x) else _prox_tv
+    solve: Callable[..., Outputs] = _ProxTV.apply if kernels.needs_function(x) else _prox_tv
     if kernels.is_direct(wide) and kernels.is_direct_mask(keep):
         solve = _ProxTVDirect.apply
     if isinstance(smoothness, Tensor):

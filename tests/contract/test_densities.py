@@ -10,10 +10,9 @@ import torch
 
 from foveate.ops import DENSITIES
 from foveate.ops.basis import GaussianBasis, TruncatedParaboloidBasis
-from foveate.ops.beta_gaussian import BetaGaussian
+from foveate.ops.compact import BetaGaussian, TruncatedParaboloid
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_centres_1d
-from foveate.ops.paraboloid import TruncatedParaboloid
 from tests.densities import FAMILIES, case, whole_box
 
 SINGLE = [name for name in FAMILIES if "mixture" not in name]

@@ -7,7 +7,7 @@ import torch
 
 from foveate import GaussianBasis
 from foveate.ops import TruncatedParaboloidBasis
-from foveate.ops.alpha_gradient import alpha_change
+from foveate.ops.compact import alpha_change
 from foveate.ops.overlap import expect_basis
 from tests.cases import draw
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from foveate.ops.basis import GaussianBasis, TruncatedParaboloidBasis
-from foveate.ops.beta_gaussian import BetaGaussian
+from foveate.ops.compact import BetaGaussian
 from tests.densities import ellipse
 from tests.ops.test_paraboloid import reference
 

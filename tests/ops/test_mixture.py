@@ -11,12 +11,11 @@ import torch
 
 from foveate.errors import ShapeError
 from foveate.ops.basis import GaussianBasis
-from foveate.ops.beta_gaussian import BetaGaussian
+from foveate.ops.compact import BetaGaussian, TruncatedParaboloid
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres
 from foveate.ops.mixture import Mixture
 from foveate.ops.mixture_fit import select_mixture
-from foveate.ops.paraboloid import TruncatedParaboloid
 from tests.mixtures import random_weights, seeded
 
 FAMILIES = [Gaussian, TruncatedParaboloid, partial(BetaGaussian, alpha=1.5)]

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from foveate.errors import ShapeError, UnknownName
-from foveate.ops.beta_gaussian import BetaGaussian
+from foveate.ops.compact import BetaGaussian, TruncatedParaboloid
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_centres_1d, cell_variance
 from foveate.ops.mixture import Mixture
 from foveate.ops.mixture_fit import fit_mixture, select_mixture
-from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.ops.simplex import sparsemax
 from tests.mixtures import assert_same, bumps, differ, everything, planted_maps, random_weights, seeded
 

@@ -10,7 +10,7 @@ import torch
 
 from foveate.errors import ShapeError
 from foveate.ops.basis import Basis, GaussianBasis, TruncatedParaboloidBasis
-from foveate.ops.paraboloid import TruncatedParaboloid
+from foveate.ops.compact import TruncatedParaboloid
 from tests.densities import ellipse, paraboloid, product_integral
 
 SHAPES = {

@@ -16,12 +16,12 @@ from torch import Tensor
 from foveate.attention import mechanism
 from foveate.ops import entmax, fusedmax, gfusedmax, kernels, sparsemax, tvmax
 from foveate.ops.basis import GaussianBasis
+from foveate.ops.compact import TruncatedParaboloid
 from foveate.ops.em import Points, expectation_maximisation, round_gaussians, with_background
 from foveate.ops.gaussian import Gaussian
 from foveate.ops.grid import cell_centres, cell_variance, grid_edges
 from foveate.ops.mixture_fit import fit_mixture, select_mixture
 from foveate.ops.moments import match_moments
-from foveate.ops.paraboloid import TruncatedParaboloid
 from foveate.ops.quadrature import chord_moments
 from foveate.ops.reading import LARGE, weighted_sum
 from foveate.ops.starts import spread_start
