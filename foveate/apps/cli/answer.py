@@ -34,6 +34,7 @@ def answer(
     run: str,
     image: Path,
     question: str,
+    changes: tuple[str, ...] = (),
     *,
     also: tuple[Path, ...] = (),
     top: Count = 5,
@@ -46,13 +47,16 @@ def answer(
         run: directory of a run, or name of an embedded one.
         image: the image file, or a directory of images.
         question: in plain words.
+        changes: fields of the recipe to change, as field=value; mechanism=multimodal attends with mixtures in a model
+            that was trained with another mechanism.
         also: further images and directories.
         top: number of answers to show.
         plot: PNG file for the image with the attention over it; of several images one sheet.
         out: CSV, JSONL or HTML file with one row per image.
     """
     check_table("answer", out)
-    predictor, images = hub.load_for("answer", run, "answer", "foveate train vqa-mcan-scenes"), [image, *also]
+    predictor = hub.load_for("answer", run, "answer", "foveate train vqa-mcan-scenes", changes=changes)
+    images = [image, *also]
 
     def ask(path: Path) -> Answer:
         found: Answer = predictor.answer(path, question, top=top)
@@ -80,6 +84,7 @@ def answer(
 def caption(
     run: str,
     image: Path,
+    changes: tuple[str, ...] = (),
     *,
     also: tuple[Path, ...] = (),
     beams: Annotated[int, Between(1, MAX_BEAMS)] | None = None,
@@ -96,6 +101,8 @@ def caption(
     Args:
         run: directory of a run, or name of an embedded one.
         image: the image file, or a directory of images.
+        changes: fields of the recipe to change, as field=value; mechanism=tvmax attends with TVmax in a model that was
+            trained with another mechanism.
         also: further images and directories.
         beams: size of the beam search, 1 is greedy; by default that of the run.
         length_penalty: 0 ranks sentences by probability, 1 by the mean over words; by default that of the run.
@@ -107,7 +114,8 @@ def caption(
         out: CSV, JSONL or HTML file with one row per image.
     """
     check_table("caption", out)
-    predictor, images = hub.load_for("caption", run, "caption", "foveate train captioning-lstm-scenes"), [image, *also]
+    predictor = hub.load_for("caption", run, "caption", "foveate train captioning-lstm-scenes", changes=changes)
+    images = [image, *also]
 
     def write(path: Path) -> GeneratedCaption:
         found: GeneratedCaption = predictor.caption(
@@ -139,9 +147,14 @@ def caption(
 
 
 def answer_figure(image: Path, question: str, found: Answer) -> Figure:
-    """The image, and beside it the image under the attention."""
+    """The image, and beside it the image under the attention; or every step of a model that takes several (r-DAN)."""
     from foveate.plot import show
 
+    if len(found.steps) > 1:
+        from foveate.lab.papers.tables.drawing import draw_steps
+        from foveate.lab.papers.tables.paper_figures import answer_steps
+
+        return draw_steps([answer_steps(decode_image(image), found)], head=question)
     return show(decode_image(image), found.attention, title=f"{question}  {found.text} ({found.confidence:.2f})")
 
 

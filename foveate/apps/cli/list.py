@@ -79,7 +79,7 @@ def _paper_tables(throughput: float) -> dict[str, str]:
     """What every table of the papers needs: files, features, steps, multiply-adds and hours; and the figures."""
     from foveate.lab.papers.tables import TABLES as paper_tables
     from foveate.lab.papers.tables.cost import total
-    from foveate.lab.papers.tables.figures import FIGURES
+    from foveate.lab.papers.tables.paper_figures import FIGURES
 
     rows = {}
     for name, table in paper_tables.items():

@@ -13,7 +13,7 @@ from foveate.errors import DataError
 from foveate.io import atomic_write, write_json
 from foveate.lab.papers.tables import TABLES
 from foveate.lab.papers.tables.cost import cost_of, total
-from foveate.lab.papers.tables.figures import FIGURES, Request, make_figure
+from foveate.lab.papers.tables.paper_figures import FIGURES, FigureRequest, make_figure
 from foveate.lab.papers.tables.run import (
     Session,
     check_files,
@@ -76,7 +76,7 @@ def reproduce(
     lookup("table or figure", table, {**TABLES, **FIGURES})
     if table in FIGURES:
         directory = out or Path("runs") / ("reproduce-tiny" if tiny else "reproduce")
-        return _figure(table, Request(data, directory, run, image, text, example, tiny), dry_run)
+        return _figure(table, FigureRequest(data, directory, run, image, text, example, tiny), dry_run)
     chosen = lookup("table", table, TABLES)
     rows = choose_rows(table, chosen, only)
     directory = out or Path("runs") / ("reproduce-tiny" if tiny else "reproduce")
@@ -99,7 +99,7 @@ def reproduce(
     return None
 
 
-def _figure(name: str, request: Request, dry_run: bool) -> dict[str, Any]:
+def _figure(name: str, request: FigureRequest, dry_run: bool) -> dict[str, Any]:
     """Draw a figure into `<out>/<name>/figure.png`, and print what it shows."""
     figure, path = FIGURES[name], request.out / name / FIGURE
     print(f"{name}: {figure.title} ({figure.reference})")

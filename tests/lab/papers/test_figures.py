@@ -17,8 +17,8 @@ from foveate.apps.cli.answer import answer_figure
 from foveate.apps.cli.terminal import save_figure
 from foveate.lab.data.scenes import make_scenes
 from foveate.lab.papers.tables.cost import recipe_of
-from foveate.lab.papers.tables.drawing import Step, divergence, draw_captions, draw_steps
-from foveate.lab.papers.tables.figures import CONDITIONS, FIGURES, Request, answer_steps, make_figure
+from foveate.lab.papers.tables.drawing import AttentionStep, divergence, draw_captions, draw_steps
+from foveate.lab.papers.tables.paper_figures import CONDITIONS, FIGURES, FigureRequest, answer_steps, make_figure
 from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
 from foveate.lab.train import override
@@ -60,14 +60,14 @@ def titles(figure: object) -> list[str]:
 
 
 def test_figure_4_marks_the_number_of_components_that_is_chosen(tmp_path: Path) -> None:
-    figure, notes = make_figure("000-figure-4", Request(None, tmp_path))
+    figure, notes = make_figure("000-figure-4", FigureRequest(None, tmp_path))
     assert titles(figure) == ["K = 1", "K = 2 (chosen)", "K = 3", "K = 4"]
     assert "K* = 2" in notes
     assert not [note for note in notes if note.startswith("no example")]
 
 
 def test_figure_7_shows_the_truth_with_divergences(tmp_path: Path) -> None:
-    figure, _ = make_figure("000-figure-7", Request(None, tmp_path, example=3))
+    figure, _ = make_figure("000-figure-7", FigureRequest(None, tmp_path, example=3))
     assert titles(figure)[-1] == "true region"
     assert all(", JS 0." in title for title in titles(figure)[:-1])
     seen = fv.Attended(torch.zeros(1, 2), torch.tensor([[0.5, 0.0, 0.0, 0.5]]), grid=(2, 2))
@@ -103,7 +103,7 @@ def test_captions_are_drawn_word_by_word() -> None:
 
 def test_steps_lighten_the_image_and_darken_the_words() -> None:
     image = fv.Attended(torch.zeros(1, 2), torch.tensor([[1.0, 0.0, 0.0, 0.0]]), grid=(2, 2))
-    figure = draw_steps([(np.ones((40, 40, 3)), ["one", "two"], [Step(image, (0.9, 0.1))], "(+) yes")])
+    figure = draw_steps([(np.ones((40, 40, 3)), ["one", "two"], [AttentionStep(image, (0.9, 0.1))], "(+) yes")])
     plain, step = (axes.images[0].get_array() for axes in figure.axes)
     assert (plain == 1).all()
     assert step[0, 0].min() > 0.99 > 0.2 > step[-1, -1].max()

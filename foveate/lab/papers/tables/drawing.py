@@ -58,7 +58,7 @@ class Shown:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class AttentionStep:
     """One step of attention over an image, over words, or over both.
 
     Attributes:
@@ -203,7 +203,7 @@ def _prepared(seen: Attended, boxes: torch.Tensor | None = None, index: ExampleI
 
 
 def draw_steps(
-    rows: Sequence[tuple[np.ndarray | None, Sequence[str], Sequence[Step], str]], *, head: str = ""
+    rows: Sequence[tuple[np.ndarray | None, Sequence[str], Sequence[AttentionStep], str]], *, head: str = ""
 ) -> Figure:
     """One row per example: the image and its words, then every step (Nam et al. 2017, figures 5 to 7).
 
@@ -217,16 +217,16 @@ def draw_steps(
     from matplotlib.figure import Figure
 
     columns = 1 + max(len(steps) for _, _, steps, _ in rows)
-    pictures = [None if image is None else read_image("reproduce", image) for image, *_ in rows]
-    sides = [0.0 if one is None else CELL * min(1.2, one.shape[0] / one.shape[1]) for one in pictures]
+    photographs = [None if image is None else read_image("reproduce", image) for image, *_ in rows]
+    sides = [0.0 if one is None else CELL * min(1.2, one.shape[0] / one.shape[1]) for one in photographs]
     lines = [_wrapped(words) for _, words, _, _ in rows]
     heights = [side + TEXT * (len(own) + 1.8) for side, own in zip(sides, lines, strict=True)]
     size = ((CELL + GAP) * columns + GAP, sum(heights) + (0.45 if head else GAP))
     figure, top = Figure(figsize=size, facecolor="white"), size[1] - (0.45 if head else GAP)
     for (_, words, steps, below), pixels, side, wrapped, height in zip(
-        rows, pictures, sides, lines, heights, strict=True
+        rows, photographs, sides, lines, heights, strict=True
     ):
-        for column, step in enumerate([Step(None, (1.0,) * len(words)), *steps]):
+        for column, step in enumerate([AttentionStep(None, (1.0,) * len(words)), *steps]):
             left = GAP + column * (CELL + GAP)
             if pixels is not None:
                 place = (left / size[0], (top - side) / size[1], CELL / size[0], side / size[1])
@@ -249,7 +249,7 @@ def _wrapped(words: Sequence[str]) -> list[list[str]]:
     return lines
 
 
-def _draw_lit(axes: Axes, pixels: np.ndarray, step: Step, below: str) -> None:
+def _draw_lit(axes: Axes, pixels: np.ndarray, step: AttentionStep, below: str) -> None:
     draw_image(axes, _lit(pixels, step.image), pale=False)
     frame = {"(+)": "#2e9e4f", "(-)": "#c8372d"}.get(below[:3])
     for side in axes.spines.values():

@@ -19,7 +19,15 @@ from foveate.errors import DataError
 from foveate.io import decode_image
 from foveate.lab import hub
 from foveate.lab.papers.tables.captioning_tables import CAPTIONING_TABLES
-from foveate.lab.papers.tables.drawing import Shown, Step, divergence, draw_captions, draw_maps, draw_steps, draw_words
+from foveate.lab.papers.tables.drawing import (
+    AttentionStep,
+    Shown,
+    divergence,
+    draw_captions,
+    draw_maps,
+    draw_steps,
+    draw_words,
+)
 from foveate.lab.papers.tables.matching_tables import CCR, CCS, MATCHING_TABLES
 from foveate.lab.papers.tables.published import COCO_IMAGES, FLICKR_IMAGES
 from foveate.lab.papers.tables.run import Session, check_files, make_stores, train_all
@@ -93,7 +101,7 @@ class PaperFigure:
 
 
 @dataclass(frozen=True)
-class Case:
+class Shot:
     """What a figure is drawn of.
 
     Attributes:
@@ -119,7 +127,7 @@ class Case:
         return None if found is None else torch.as_tensor(found)
 
 
-def _right(answer: Answer, case: Case) -> bool:
+def _right(answer: Answer, case: Shot) -> bool:
     return answer.text in case.answers
 
 
@@ -128,7 +136,7 @@ def _used(answer: Answer) -> int:
     return 1 if used is None else int(used[0])
 
 
-Condition = Callable[[Sequence["Answer"], Case], bool]
+Condition = Callable[[Sequence["Answer"], Shot], bool]
 CONDITIONS: dict[str, Condition] = {
     "a question with yes or no": lambda answers, case: case.kind == "yes/no",
     "a counting question": lambda answers, case: case.kind == "number" and case.answers not in ((), ("0",)),
@@ -298,7 +306,7 @@ _EXAMPLE = {"003-figure-3": 1, "003-figure-5": 1}
 
 
 @dataclass(frozen=True)
-class Request:
+class FigureRequest:
     """What a figure is asked for.
 
     Attributes:
@@ -319,7 +327,7 @@ class Request:
     tiny: bool = False
 
 
-def make_figure(name: str, request: Request) -> tuple[Drawn, list[str]]:
+def make_figure(name: str, request: FigureRequest) -> tuple[Drawn, list[str]]:
     """Draw a figure, and say what it shows.
 
     Raises DataError where files are missing, and where text is needed with an image.
@@ -329,7 +337,7 @@ def make_figure(name: str, request: Request) -> tuple[Drawn, list[str]]:
     return _DRAW[figure.kind](name, figure, models, replace(request, root=root))
 
 
-def _models(name: str, figure: PaperFigure, request: Request) -> tuple[list[Any], Path | None]:
+def _models(name: str, figure: PaperFigure, request: FigureRequest) -> tuple[list[Any], Path | None]:
     """The loaded models of the panels, and the directory of the data they are shown on."""
     if request.run is not None or (request.root is None and not request.tiny):
         paths = [_without_data(panel, request) for panel in figure.panels]
@@ -349,7 +357,7 @@ def _models(name: str, figure: PaperFigure, request: Request) -> tuple[list[Any]
     return loaded, session.root
 
 
-def _without_data(panel: Panel, request: Request) -> str:
+def _without_data(panel: Panel, request: FigureRequest) -> str:
     """The run of a panel: the one asked for, an embedded one, or a small training that is kept."""
     from foveate.lab.papers.tables.cost import recipe_of
 
@@ -361,15 +369,15 @@ def _without_data(panel: Panel, request: Request) -> str:
     return str(directory)
 
 
-def _own_case(request: Request, needs_text: bool) -> Case | None:
+def _own_case(request: FigureRequest, needs_text: bool) -> Shot | None:
     if request.image is None:
         return None
     if needs_text and not request.text:
         raise DataError("reproduce: expected --text beside --image, got none; pass the question or the sentence")
-    return Case(request.image, decode_image(request.image), request.text or "")
+    return Shot(request.image, decode_image(request.image), request.text or "")
 
 
-def _questions(predictor: Any, request: Request) -> list[Case]:
+def _questions(predictor: Any, request: FigureRequest) -> list[Shot]:
     """The first questions of val, with what is known about where to look."""
     own = _own_case(request, needs_text=True)
     if own is not None:
@@ -385,13 +393,13 @@ def _questions(predictor: Any, request: Request) -> list[Case]:
                 truth = example.region[place] >= 0.5 if bool((example.region[place] >= 0.5).any()) else None
             pixels = examples.data.image(question).pixels()
             right = (question.answer,) if question.answer else ()
-            cases.append(Case(example.image, pixels, question.text, str(question.answer_type), right, truth))
+            cases.append(Shot(example.image, pixels, question.text, str(question.answer_type), right, truth))
         if len(cases) >= SEARCHED + (request.example or 0):
             break
     return cases if request.example is None else [cases[request.example]]
 
 
-def _choose(figure: PaperFigure, models: Sequence[Any], cases: Sequence[Case]) -> tuple[Case, list[Answer], list[str]]:
+def _choose(figure: PaperFigure, models: Sequence[Any], cases: Sequence[Shot]) -> tuple[Shot, list[Answer], list[str]]:
     """The example that meets most conditions, the first ones counting most; and in words what was chosen."""
     found = [model.answers([case.image for case in cases], [case.text for case in cases], top=3) for model in models]
     answers = [list(column) for column in zip(*found, strict=True)]
@@ -406,7 +414,7 @@ def _choose(figure: PaperFigure, models: Sequence[Any], cases: Sequence[Case]) -
     return cases[best], answers[best], notes
 
 
-def _draw_maps(name: str, figure: PaperFigure, models: list[Any], request: Request) -> tuple[Drawn, list[str]]:
+def _draw_maps(name: str, figure: PaperFigure, models: list[Any], request: FigureRequest) -> tuple[Drawn, list[str]]:
     case, answers, notes = _choose(figure, models, _questions(models[0], request))
     panels = [Shown("image", None)] if figure.original else []
     for panel, answer in zip(figure.panels, answers, strict=True):
@@ -419,11 +427,13 @@ def _draw_maps(name: str, figure: PaperFigure, models: list[Any], request: Reque
     return drawn, [case.text, *notes]
 
 
-def _head(case: Case) -> str:
+def _head(case: Shot) -> str:
     return f"{case.text}  ({', '.join(case.answers)})" if case.answers else case.text
 
 
-def _draw_components(name: str, figure: PaperFigure, models: list[Any], request: Request) -> tuple[Drawn, list[str]]:
+def _draw_components(
+    name: str, figure: PaperFigure, models: list[Any], request: FigureRequest
+) -> tuple[Drawn, list[str]]:
     case, (answer, *_), notes = _choose(figure, models, _questions(models[0], request))
     seen, fit = answer.attention, models[0].task.settings.attention().fit
     assert seen.grid is not None  # continuous attention has one
@@ -438,22 +448,24 @@ def _draw_components(name: str, figure: PaperFigure, models: list[Any], request:
     return drawn, [case.text, f"K* = {chosen}", *notes]
 
 
-def _images(predictor: Any, request: Request, count: int) -> list[tuple[Case, Any]]:
+def _images(predictor: Any, request: FigureRequest, count: int) -> list[tuple[Shot, Any]]:
     """The first images of val, with their captions."""
     examples = predictor.task.examples("val", request.root)
-    found: dict[Any, tuple[Case, Any]] = {}
+    found: dict[Any, tuple[Shot, Any]] = {}
     for number in range(len(examples)):
         example = examples[number]
         image = examples.data.image(example.captions[0]) if example.captions else None
         if image is not None and image.id not in found:
             captions = examples.data.captions_of(image.id)
-            found[image.id] = Case(example.image, image.pixels(), captions[0].text), captions
+            found[image.id] = Shot(example.image, image.pixels(), captions[0].text), captions
         if len(found) >= count:
             break
     return list(found.values())
 
 
-def _draw_captions(name: str, figure: PaperFigure, models: list[Any], request: Request) -> tuple[Drawn, list[str]]:
+def _draw_captions(
+    name: str, figure: PaperFigure, models: list[Any], request: FigureRequest
+) -> tuple[Drawn, list[str]]:
     case = _own_case(request, needs_text=False)
     notes = []
     if case is None:
@@ -467,7 +479,7 @@ def _draw_captions(name: str, figure: PaperFigure, models: list[Any], request: R
     return drawn, [*(f"{title}: {one.text}" for title, one in written.items()), *notes]
 
 
-def _draw_words(name: str, figure: PaperFigure, models: list[Any], request: Request) -> tuple[Drawn, list[str]]:
+def _draw_words(name: str, figure: PaperFigure, models: list[Any], request: FigureRequest) -> tuple[Drawn, list[str]]:
     case, notes, places = _own_case(request, needs_text=True), [], []
     if case is None:
         number = request.example or 0
@@ -483,7 +495,7 @@ def _draw_words(name: str, figure: PaperFigure, models: list[Any], request: Requ
     return drawn, [" ".join(words), *notes]
 
 
-def _draw_steps(name: str, figure: PaperFigure, models: list[Any], request: Request) -> tuple[Drawn, list[str]]:
+def _draw_steps(name: str, figure: PaperFigure, models: list[Any], request: FigureRequest) -> tuple[Drawn, list[str]]:
     cases = _questions(models[0], request)
     chosen = _spread(cases, 4)
     answers = models[0].answers([case.image for case in chosen], [case.text for case in chosen])
@@ -492,38 +504,40 @@ def _draw_steps(name: str, figure: PaperFigure, models: list[Any], request: Requ
     return draw_steps(rows, head=head), [f"{case.text} {one.text}" for case, one in zip(chosen, answers, strict=True)]
 
 
-def answer_steps(pixels: np.ndarray, answer: Answer) -> tuple[np.ndarray, list[str], list[Step], str]:
+def answer_steps(pixels: np.ndarray, answer: Answer) -> tuple[np.ndarray, list[str], list[AttentionStep], str]:
     """A row of `draw_steps` from an answer."""
     words = [word for word, _ in answer.words]
-    steps = [Step(image, tuple(weight for _, weight in read)) for image, read in answer.steps]
+    steps = [AttentionStep(image, tuple(weight for _, weight in read)) for image, read in answer.steps]
     return pixels, words, steps, f"answer: {answer.text}"
 
 
-def _spread(cases: Sequence[Case], count: int) -> list[Case]:
+def _spread(cases: Sequence[Shot], count: int) -> list[Shot]:
     """Cases of as many images and kinds as possible, in order."""
-    chosen: list[Case] = []
+    chosen: list[Shot] = []
     for own in sorted(cases, key=lambda case: sum(case.kind == other.kind for other in cases)):
         if len(chosen) < count and all(own.image is not other.image for other in chosen):
             chosen.append(own)
     return chosen
 
 
-def _draw_sentences(name: str, figure: PaperFigure, models: list[Any], request: Request) -> tuple[Drawn, list[str]]:
+def _draw_sentences(
+    name: str, figure: PaperFigure, models: list[Any], request: FigureRequest
+) -> tuple[Drawn, list[str]]:
     return _draw_ranked(models[0], request, sentences=True)
 
 
-def _draw_images(name: str, figure: PaperFigure, models: list[Any], request: Request) -> tuple[Drawn, list[str]]:
+def _draw_images(name: str, figure: PaperFigure, models: list[Any], request: FigureRequest) -> tuple[Drawn, list[str]]:
     return _draw_ranked(models[0], request, sentences=False)
 
 
-def _draw_ranked(model: Any, request: Request, *, sentences: bool) -> tuple[Drawn, list[str]]:
+def _draw_ranked(model: Any, request: FigureRequest, *, sentences: bool) -> tuple[Drawn, list[str]]:
     """The two best sentences for an image, or the two best images for a sentence, among the first of val."""
     pool = _images(model, request, SEARCHED)
     number = request.example or 0
     texts = [caption.text for _, captions in pool for caption in captions]
     owner = [place for place, (_, captions) in enumerate(pool) for _ in captions]
     case = _own_case(request, needs_text=not sentences)
-    rows: list[tuple[np.ndarray | None, Sequence[str], Sequence[Step], str]]
+    rows: list[tuple[np.ndarray | None, Sequence[str], Sequence[AttentionStep], str]]
     if sentences:
         query, right = (pool[number][0], number) if case is None else (case, -1)
         best = model.match([query.image], texts)[0].topk(2).indices.tolist()
@@ -541,14 +555,14 @@ def _draw_ranked(model: Any, request: Request, *, sentences: bool) -> tuple[Draw
     return draw_steps(rows), [*notes, f"ranked among {len(pool)} images of val"]
 
 
-def _image_steps(model: Any, image: Any) -> list[Step]:
-    return [Step(one) for one in model.encode_image([image]).attention]
+def _image_steps(model: Any, image: Any) -> list[AttentionStep]:
+    return [AttentionStep(one) for one in model.encode_image([image]).attention]
 
 
-def _read_steps(model: Any, text: str) -> tuple[tuple[str, ...], list[Step]]:
+def _read_steps(model: Any, text: str) -> tuple[tuple[str, ...], list[AttentionStep]]:
     words = tuple(model.task.settings.tokenize(text))
     weights = [one.weights[0, : len(words)].tolist() for one in model.encode_text([text]).attention]
-    return words, [Step(None, tuple(own)) for own in weights]
+    return words, [AttentionStep(None, tuple(own)) for own in weights]
 
 
 def _mark(right: bool) -> str:
