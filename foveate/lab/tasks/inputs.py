@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from foveate.attention import Attended
 from foveate.errors import DataError
 from foveate.io import read_json
 from foveate.lab.data.feature_store import FeatureRecord, StoreDescription, stack_features
-from foveate.lab.data.samples import DataDirectory, DataRoot
+from foveate.lab.data.samples import DataDirectory, DataRoot, Dataset, ImageRecord
 from foveate.lab.data.vocabulary import PAD, Vocabulary
 from foveate.lab.encoders import ImageEncoder, encoder_of, word_vectors
 from foveate.lab.encoders.word_vectors import PACKAGED
@@ -256,6 +256,13 @@ class WordAttention:
         return f"WordAttention({' '.join(self.words)!r}, over {describe_grid(self.attention)})"
 
 
+class LabelledAttention(NamedTuple):
+    """A prediction as FiftyOne labels it, and where the model looked for it."""
+
+    label: dict[str, Any]
+    attention: Attended
+
+
 def describe_grid(attended: Attended) -> str:
     """The locations of an attention in words: "a grid of 7 x 7", "36 regions".
 
@@ -311,6 +318,39 @@ class ImagePredictor(Predictor[ImageTask, Model]):
         encoder = self.model.image
         assert isinstance(encoder, ImageEncoder)  # a model without a store reads images itself
         return torch.stack([encoder.preprocess.pixels(array) for array in pixels]).to(self.device)
+
+    def to_fiftyone(
+        self, split: str = "val", root: DataRoot = None, *, limit: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The predictions on a split as samples for FiftyOne, each with its truth, its heatmap and its ellipses.
+
+        Args:
+            split: of the run's dataset.
+            root: directory of the data; None for embedded data.
+            limit: the largest number of samples.
+
+        Returns:
+            One dictionary per question or image, in the format that FiftyOne documents: "filepath" (None for images
+            that are not files), "id", "ground_truth", "prediction" with "label" and "confidence", "attention".
+
+        Raises DataError for a run whose task predicts no text.
+        """
+        samples = []
+        for truth, image, found in self._samples(self.task.settings.read(split, root), limit):
+            path = str(image.source) if isinstance(image.source, Path) else None
+            [drawn] = found.attention.to_fiftyone() if found.attention.weights.ndim == 2 else [None]
+            samples.append(
+                {"filepath": path, "id": str(image.id), **truth, "prediction": found.label, "attention": drawn}
+            )
+        return samples
+
+    def _samples(
+        self, data: Dataset, limit: int | None
+    ) -> Iterator[tuple[dict[str, Any], ImageRecord, LabelledAttention]]:
+        """Per sample what is known of it, its image and what the run predicts."""
+        raise DataError(
+            f"to_fiftyone: expected a run that answers or captions, got one of {type(self.task).__name__}; use look"
+        )
 
     def graph_of(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -12,12 +13,13 @@ from torch import Tensor
 from foveate.attention import Attended
 from foveate.checks import check_counts
 from foveate.errors import DataError
+from foveate.lab.data.samples import Dataset, ImageRecord
 from foveate.lab.data.vocabulary import EOS
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models import Captioned, Captioner
 from foveate.lab.models.decoding import Decoded
 from foveate.lab.tasks.images import ImageLike, encoder_input
-from foveate.lab.tasks.inputs import ImagePredictor, WordAttention, describe_grid
+from foveate.lab.tasks.inputs import ImagePredictor, LabelledAttention, WordAttention, describe_grid
 from foveate.lab.tasks.task import RunGraph
 
 if TYPE_CHECKING:
@@ -163,6 +165,15 @@ class CaptionPredictor(ImagePredictor["Captioning", Captioner]):
         images = self.read_images([image])
         decoded = self.task.sample(self.model, images, count=count, temperature=temperature, generator=generator)
         return self._ranked(decoded, 0)
+
+    def _samples(
+        self, data: Dataset, limit: int | None
+    ) -> Iterator[tuple[dict[str, Any], ImageRecord, LabelledAttention]]:
+        for image in data.images[:limit]:
+            found = self.caption(image.pixels())
+            truth = {"ground_truth": {"label": " | ".join(caption.text for caption in data.captions_of(image.id))}}
+            label = {"label": found.text, "confidence": math.exp(found.log_probability)}
+            yield truth, image, LabelledAttention(label, found.attention.mean_over_queries())
 
     def _describe(self, decoded: Decoded, captioned: Captioned, row: int) -> GeneratedCaption:
         best = self._ranked(decoded, row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import torch
 from torch import Tensor
@@ -13,11 +13,12 @@ from torch.nn import functional as F
 from foveate.attention import Attended
 from foveate.checks import check_counts
 from foveate.errors import DataError
+from foveate.lab.data.samples import Dataset, ImageRecord
 from foveate.lab.data.vocabulary import PAD
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import Answered, AnsweringModel
 from foveate.lab.tasks.images import ImageLike, encoder_input
-from foveate.lab.tasks.inputs import ImagePredictor, describe_grid
+from foveate.lab.tasks.inputs import ImagePredictor, LabelledAttention, describe_grid
 from foveate.lab.tasks.task import RunGraph, example_tokens
 from foveate.lab.tasks.vqa.data import VQABatch
 
@@ -162,6 +163,19 @@ class VQAPredictor(ImagePredictor["VQA", AnsweringModel]):
             part = slice(start, start + batch_size)
             found += self._answer_batch(images[part], questions[part], top)
         return found
+
+    def _samples(
+        self, data: Dataset, limit: int | None
+    ) -> Iterator[tuple[dict[str, Any], ImageRecord, LabelledAttention]]:
+        for question in data.questions[:limit]:
+            image = data.image(question)
+            found = self.answer(image.pixels(), question.text)
+            truth = {"question": question.text, "ground_truth": {"label": question.answer}}
+            yield (
+                truth,
+                image,
+                LabelledAttention({"label": found.text, "confidence": found.confidence}, found.attention),
+            )
 
     def _answer_batch(self, images: Sequence[ImageLike], questions: Sequence[str], top: int) -> Iterator[Answer]:
         task = self.task

@@ -84,6 +84,18 @@ def test_images_of_floats(task: VQA) -> None:
             predictor.answer(wrong, "Is it red?")
 
 
+def test_a_split_for_fiftyone(task: VQA) -> None:
+    predictor = task.predictor(model_of(task).eval())
+    samples = predictor.to_fiftyone("val", limit=3)
+    assert len(samples) == 3
+    data = task.settings.read("val", None)
+    for question, sample in zip(data.questions, samples, strict=False):
+        assert sample["ground_truth"] == {"label": question.answer}
+        assert sample["prediction"]["label"] == predictor.answer(data.image(question).pixels(), question.text).text
+        assert 0 <= sample["prediction"]["confidence"] <= 1
+        assert sample["attention"]["heatmap"]["map"].ndim == 2
+
+
 def test_what_is_printed_is_short(task: VQA) -> None:
     predictor = task.predictor(model_of(task).eval())
     for thing in (predictor, predictor.answer(image(), "Is it red?")):
