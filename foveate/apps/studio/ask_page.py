@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -21,9 +22,11 @@ from foveate.errors import DataError, FoveateError
 from foveate.lab.data.samples import Question
 from foveate.lab.tasks.vqa.predictor import Answer
 from foveate.plot.canvas import heat_colours, on_paper
+from foveate.watch import Look, look
 
 TASK = "vqa"
-FIRST = "3"  # the example that the page opens with
+FIRST = "3"  # the example that the page opens with, if there is no run for photographs
+FIRST_PHOTO = picker.EXAMPLES + 4  # otherwise a motorcycle
 QUESTIONS = 5  # suggested per example
 SHOWN = ("softmax", "tvmax", "multimodal")
 NO_RUN = (
@@ -31,7 +34,10 @@ NO_RUN = (
     'answer all the same, but do not trust it. <a href="#search">Search</a> and <a href="#caption">Caption</a> have '
     "runs for photographs; <code>foveate train vqa-folder --data DIR</code> trains one on questions of your own.</p>"
 )
-OWN_QUESTIONS = ("What is this?", "What colour is it?", "How many are there?")
+# Of the kinds that the embedded run for photographs was trained on.
+OWN_QUESTIONS = ("Is there a man?", "Is there a dog?", "What is the man wearing?", "What place is this?")
+PHOTO_QUESTIONS = {FIRST_PHOTO: ("What vehicle is it?", "Is there a motorcycle?", "Is there a dog?")}
+UNSURE = 0.3  # confidence below which the page says so
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +88,9 @@ def ask_first(catalogue: RunCatalogue, image: ChosenImage, run: str | None = Non
 
 def first_image(catalogue: RunCatalogue) -> ChosenImage:
     """The image that the page opens with: a photograph, if there is a run for photographs."""
-    has_photos = len(picker.example_images()) > picker.EXAMPLES
+    has_photos = len(picker.example_images()) > FIRST_PHOTO
     if has_photos and catalogue.usual_run(TASK, PHOTOGRAPHS) is not None:
-        return choose_example(str(picker.EXAMPLES))
+        return ChosenImage(picker.example_images()[FIRST_PHOTO], FIRST_PHOTO)
     return choose_example(FIRST)
 
 
@@ -98,7 +104,7 @@ def questions_of(image: ChosenImage) -> Sequence[Question]:
 def suggestions_for(image: ChosenImage) -> list[str]:
     """Questions to ask about an image."""
     own = list(dict.fromkeys(question.text for question in questions_of(image)))
-    return own[:QUESTIONS] or list(OWN_QUESTIONS)
+    return own[:QUESTIONS] or list(PHOTO_QUESTIONS.get(image.example or 0, OWN_QUESTIONS))
 
 
 def maps(view: AskView, choice: MapChoice) -> str:
@@ -109,6 +115,14 @@ def maps(view: AskView, choice: MapChoice) -> str:
         return widgets.error_html("Choose at least one mechanism below.")
     attended = attend(view.scores, view.grid, choice.names, choice.knobs)
     return draw_panels(view.image.pixels, attended, _truth(view))
+
+
+def look_again(catalogue: RunCatalogue, view: AskView) -> tuple[Look, list[tuple[float, ...]]] | None:
+    """Where the run looked for its answer, and the boxes of the true region where they are known."""
+    if view.answer is None:
+        return None
+    boxes = [] if view.known is None else [tuple(box) for box in view.known.boxes]
+    return look(catalogue.predictor(view.run), view.image.pixels, view.question), boxes
 
 
 def answer_html(view: AskView, catalogue: RunCatalogue) -> str:
@@ -158,6 +172,8 @@ def _warnings(view: AskView, found: Answer, domain: str) -> str:
         said.append(f"{view.run} was trained on {domain}, not on {view.image.domain}: do not trust this answer.")
     elif found.warning:
         said.append(found.warning[0].upper() + found.warning[1:] + ".")
+    if found.confidence < UNSURE:
+        said.append(f"It is unsure: its best answer has a confidence of {100 * found.confidence:.0f} %.")
     if found.unknown:
         said.append(f"Not in the vocabulary: {', '.join(found.unknown)}.")
     return "".join(f'<p class="fv-note">{escape(sentence)}</p>' for sentence in said)
@@ -210,6 +226,7 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
             answer = gr.HTML(answer_html(first, catalogue), elem_id="ask-answer")
     panels = gr.HTML(maps(first, choice), elem_id="ask-maps")
     bar = gr.HTML(share(catalogue, first, choice), elem_id="ask-share")
+    widgets.build_believe(gr, "ask", view, partial(look_again, catalogue))
     with gr.Accordion("Mechanisms and their options", open=False, elem_id="ask-controls"):
         gr.HTML('<p class="fv-note">Every map above is made from the same scores of the same run.</p>')
         cards = build_cards(gr, "ask", choice)

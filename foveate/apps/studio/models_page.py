@@ -163,6 +163,7 @@ def build(gr: Any, catalogue: RunCatalogue) -> None:
     panels = gr.HTML(elem_id="models-maps")
     place = gr.HTML('{"layer": 0, "head": 0}', html_template="<span></span>", js_on_load=widgets.SLIDERS,
                     elem_id="models-place")  # fmt: skip
+    widgets.build_believe(gr, "models", view, lambda seen: None if seen.seen is None else (seen.seen, ()))
     bar = gr.HTML(elem_id="models-share")
     parts = [view, word, strip, message, words, panels, place, bar]
     start = gr.HTML(js_on_load=widgets.script("visible", page="models"), elem_id="models-start")

@@ -34,7 +34,7 @@ def show_report(catalogue: RunCatalogue, name: str | None) -> str:
 def runs_html(catalogue: RunCatalogue) -> str:
     """A table of the runs."""
     rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in catalogue.table())
-    names = ("Run", "Task", "Attention", "Best on val", "Examples")
+    names = ("Run", "Task", "Attention", "Best on val")
     heads = "".join(f'<th scope="col">{head}</th>' for head in names)
     table = f'<table class="fv-table"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
     return f'<div class="fv-wide">{table}</div>'

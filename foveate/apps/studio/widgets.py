@@ -16,9 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from foveate.apps.report.page import html_figure
 from foveate.apps.studio.panels import data_address
+from foveate.errors import FoveateError
+from foveate.watch import Look
+from foveate.watch.faithful import faithfulness
 
 STATIC = Path(__file__).parent / "static"
+BELIEVE = (
+    "Parts of the image are blurred, what the map shows first, and masked from attention; each time the score of what "
+    "the model said is measured. This takes some seconds."
+)
 
 
 @lru_cache(maxsize=32)
@@ -205,3 +213,38 @@ def _thumb(pixels: np.ndarray) -> np.ndarray:
     from PIL import Image, ImageOps
 
     return np.asarray(ImageOps.fit(Image.fromarray(pixels), (THUMB, THUMB)))
+
+
+def build_believe(gr: Any, page: str, view: Any, look_of: Callable[[Any], tuple[Look, Any] | None]) -> None:
+    """A button that measures whether the model uses what its map shows, as one sentence and one curve.
+
+    Args:
+        gr: gradio.
+        page: its name, for the ids of the components.
+        view: the state of the page.
+        look_of: from a view to a look and the boxes of the true region, or None where nothing was asked yet.
+    """
+    with gr.Accordion("Should I believe this map?", open=False, elem_id=f"{page}-believe"):
+        gr.HTML(f'<p class="fv-note">{BELIEVE}</p>')
+        button = gr.Button("Measure", elem_id=f"{page}-measure", min_width=90)
+        shown = gr.HTML(elem_id=f"{page}-faithful")
+
+    def on_measure(seen: Any) -> str:
+        try:
+            asked = look_of(seen)
+            return "" if asked is None else believe_html(*asked)
+        except FoveateError as error:
+            return error_html(error)
+
+    button.click(on_measure, [view], [shown], api_visibility="private")
+    # What was measured belongs to one view.
+    view.change(lambda: "", None, [shown], api_visibility="private", show_progress="hidden")
+
+
+def believe_html(seen: Look, truth: Sequence[Sequence[float]] = ()) -> str:
+    """What it costs to remove what a map shows: a sentence and a curve."""
+    found = faithfulness(seen, truth=truth or None, steps=5, draws=2, batch_size=16, show=False)
+    sentence = found.sentence()
+    return (
+        f'<p class="fv-answer">{escape(sentence)}</p><div class="fv-wide">{html_figure(found.plot(), sentence)}</div>'
+    )

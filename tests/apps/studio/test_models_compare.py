@@ -55,6 +55,14 @@ def test_the_sliders_choose_layer_and_head(view):
     models.attention_of(view.seen, 0, L + 99, M + 99)  # a slider of another model
 
 
+def test_the_map_is_put_to_the_test_in_one_sentence_and_one_curve(view):
+    from foveate.apps.studio.widgets import believe_html
+
+    shown = believe_html(view.seen, [(0.0, 0.0, 0.5, 0.5)])
+    assert re.search(r"Removing the 20 % that it looks at most costs -?[\d.]+ bits, a random 20 % -?[\d.]+ bits", shown)
+    assert shown.count("data:image/png") == 1
+
+
 def _share(rows):
     return rows / rows.sum(-1, keepdim=True)
 

@@ -77,6 +77,17 @@ def test_a_question_is_answered_beside_the_truth_and_its_maps_drawn(catalogue):
     assert "true region" not in unknown
 
 
+def test_the_answer_is_put_to_the_test(catalogue):
+    from foveate.apps.studio.widgets import believe_html
+
+    view = ask.ask_first(catalogue, picker.choose_example("3"))
+    seen, boxes = ask.look_again(catalogue, view)
+    assert seen.words[0].text == view.answer.text
+    assert boxes
+    assert "bits" in believe_html(seen, boxes)
+    assert ask.look_again(catalogue, replace(view, answer=None)) is None
+
+
 def test_a_question_in_other_words_has_no_truth(catalogue):
     view = ask.ask(catalogue, "scenes-vqa", picker.choose_example("0"), "zebra <b> colour?")
     html = ask.answer_html(view, catalogue)
@@ -101,7 +112,7 @@ def test_a_run_out_of_its_domain_says_so(catalogue):
 def test_what_a_run_was_trained_on_stands_beside_its_answer(catalogue):
     view = first_view(catalogue, "1")
     assert "scenes-vqa, trained on Scenes, generated shapes, answers" in ask.answer_html(view, catalogue)
-    assert ("scenes-vqa · trained on Scenes, generated shapes", "scenes-vqa") in catalogue.choices("vqa")
+    assert ("scenes-vqa · Scenes", "scenes-vqa") in catalogue.choices("vqa")
 
 
 def test_a_new_run_never_takes_over(catalogue, tmp_path):
