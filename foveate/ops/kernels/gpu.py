@@ -26,10 +26,16 @@ tl: Any = None  # triton.language, once `kernels` has been called
 STEPS = 28  # of Newton's iteration: each divides the residual or the slope by at least two, their product by four
 NEAR = 1e-6  # a step no larger than this is the last one
 LONGEST = 16384  # keys of a row that one program holds
-WIDEST = 128  # features of a query or a value that one program holds
+WIDEST = {4: 64, 2: 128}  # features of a query or a value that one program holds, by bytes of a number
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _KINDS = {1.0: 0, 2.0: 1, 1.5: 2}  # softmax, sparsemax, 1.5-entmax; 3: any alpha
 _functions: list[Callable[..., Any]] = []
+
+
+@cache
+def is_installed() -> bool:
+    """True where triton can be imported, which this does not do."""
+    return find_spec("triton") is not None
 
 
 def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -451,7 +457,7 @@ def attend_backward_key(
 
 def where_installed(operator: Any) -> Callable[[Callable[..., Any]], Any]:
     """Registers the decorated function as the kernel of an operator of `torch.library` on CUDA and HIP."""
-    if find_spec("triton") is None:
+    if not is_installed():
         return lambda function: function
     register: Callable[[Callable[..., Any]], Any] = operator.register_kernel("cuda")
     return register
@@ -470,11 +476,11 @@ def applies(x: Attending) -> bool:
     widths = max(x.query.shape[-1], x.value.shape[-1])
     return (
         x.query.is_cuda
-        and find_spec("triton") is not None
+        and is_installed()
         and all(part.device == x.query.device for part in parts)
         and x.query.dtype in _DTYPES
         and x.query.dtype == x.key.dtype == x.value.dtype
-        and widths <= WIDEST
+        and widths <= WIDEST[x.query.element_size()]
         and not isinstance(x.seed, Tensor)
     )
 
@@ -484,7 +490,7 @@ def weighs(x: Tensor, alpha: float) -> bool:
     return (
         x.is_cuda
         and type(x) in (Tensor, torch.nn.Parameter)
-        and find_spec("triton") is not None
+        and is_installed()
         and x.dtype in _DTYPES
         and 1 <= alpha <= 2
         and 0 < x.shape[-1] <= LONGEST
@@ -503,7 +509,7 @@ def block_sizes(E: int, D: int, half: bool, hip: bool) -> dict[str, Any]:
     precision = "ieee" if half or hip else "tf32x3"
     return {
         "BM": 16,
-        "BN": 32 if half or max(E, D) <= 64 else 16,
+        "BN": 32,
         **features,
         "PRECISION": precision,
         "num_warps": 4,
