@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Place(NamedTuple):
-    """Where an image is: the number of its file, and its bytes there, or its row in a table of Lance."""
+    """The place of an image: the number of its file, and its bytes there, or its row in a table of Lance."""
 
     file: int
     offset: int

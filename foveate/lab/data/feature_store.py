@@ -74,7 +74,7 @@ class FeatureRecord:
 
 @dataclass(frozen=True)
 class StoreDescription:
-    """How the features of a store were computed.
+    """The origin of the features of a store.
 
     Attributes:
         encoder: name of the encoder, for instance "efficientnet-lite0".

@@ -1,4 +1,4 @@
-"""Whether a directory of your own can be used: what is wrong, with file and line, and what was found."""
+"""The check of a directory of your own: its problems, with file and line, and the records it holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from foveate.lab.data.samples import Dataset, ImageRecord
 
 @dataclass
 class FolderReport:
-    """What `check_folder` found.
+    """The findings of `check_folder`.
 
     Attributes:
         counts: numbers of what was found, by split: images, captions, questions and so on.

@@ -278,7 +278,7 @@ def _known_table(path: Path, present: list[list[Any]]) -> CaptionTable | None:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """What changes with a file: size and time, or the version of a table."""
+    """A state that changes with a file: size and time, or the version of a table."""
     if path.suffix == LANCE:
         table = _lance_table(str(path), os.getpid())
         return int(table.count_rows()), int(table.version)

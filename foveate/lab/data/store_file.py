@@ -61,7 +61,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class StoreHeader:
-    """What a store says about itself.
+    """The description that a store keeps of itself.
 
     Attributes:
         attributes: the texts named in `ATTRIBUTES`.

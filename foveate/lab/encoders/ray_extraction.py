@@ -155,7 +155,7 @@ def row_block(row: Row) -> Block:
 
 
 def _stored(image: ImageRecord) -> StoredImage:
-    """Where an image is; raises DataError for one that only this process can make."""
+    """The location of an image; raises DataError for one that only this process can make."""
     if isinstance(image.source, Path):
         return StoredImage(str(image.source.resolve()))
     if isinstance(image.source, StoredImage):

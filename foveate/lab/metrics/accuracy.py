@@ -138,6 +138,6 @@ def question_subsets(question: Question) -> tuple[str, ...]:
 
 
 def _matches(prediction: str, answers: Sequence[str]) -> int:
-    """How many annotators wrote the predicted answer."""
+    """The number of annotators who wrote the predicted answer."""
     predicted, written = normalise_pair(prediction, answers)
     return sum(answer == predicted for answer in written)

@@ -1,4 +1,4 @@
-"""How much captions repeat themselves: in their words, and in where the model looks while it writes them."""
+"""Repetition in captions: in their words, and in where the model looks while it writes them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def zero_area(maps: Tensor, mask: Tensor) -> Tensor:
 
 @dataclass
 class WordAttentionMetrics(MeanMetric):
-    """How the attention of a captioner moves from word to word, over a split: "js between words" and "zero area".
+    """The movement of a captioner's attention from word to word, over a split: "js between words" and "zero area".
 
     See `successive_divergence` and `zero_area`.
 

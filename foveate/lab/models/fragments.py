@@ -327,7 +327,7 @@ def _differentiable_gradient(
     ctx: Any, images: Tensor, mask: Tensor | None, texts: Tensor, words: Tensor | None, gradient: Tensor
 ) -> list[Tensor | None]:
     """Gradients that will be differentiated again: in blocks they would be constants."""
-    # aliases: fragments that were made from one another must not count twice
+    # Fragments that were made from one another must not count twice.
     inputs = [x.view_as(x) for x in (images, texts)]
     scores = _score_at_once(ctx.scorer, Fragments(inputs[0], mask, ctx.grid), Fragments(inputs[1], words))
     wanted = [x for x in inputs if x.requires_grad]

@@ -30,7 +30,7 @@ Sizes = list[tuple[int, int]] | None
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What `build_index` has done.
+    """The outcome of `build_index`.
 
     Attributes:
         index: the index.

@@ -44,7 +44,7 @@ _PART_NAME = re.compile(r"vectors-([0-9]{6,20})\.safetensors")
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """What the vectors of an index are.
+    """The kind and origin of the vectors of an index.
 
     Attributes:
         dim: size of a vector, D.

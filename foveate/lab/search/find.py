@@ -22,7 +22,7 @@ LANCE = ".lance"
 
 
 class VectorIndex(Protocol):
-    """What can be searched and extended: `Index`, in a directory, or `LanceIndex`, in LanceDB."""
+    """An index that can be searched and extended: `Index`, in a directory, or `LanceIndex`, in LanceDB."""
 
     @property
     def description(self) -> IndexDescription: ...

@@ -17,14 +17,14 @@ QUERIES = 512  # that are searched together
 
 
 class HasDim(Protocol):
-    """What has vectors of D numbers."""
+    """An object with vectors of D numbers."""
 
     @property
     def dim(self) -> int: ...
 
 
 class Vectors(Protocol):
-    """What can be searched: N vectors of D numbers, read in slices."""
+    """A searchable collection: N vectors of D numbers, read in slices."""
 
     @property
     def dim(self) -> int: ...

@@ -1,4 +1,4 @@
-"""How a task reads images: through an encoder inside the model, from a feature store, or through a frozen encoder."""
+"""Images as a task reads them: through an encoder inside the model, a feature store or a frozen encoder."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Conv:
 
 
 class _Features:
-    """What `Stored` and `Frozen` share: features come from outside the model, which only passes them on."""
+    """Base of `Stored`, `Frozen` and `Extracted`: features come from outside the model, which only passes them on."""
 
     def build_encoder(self, dim: int | None) -> AnyImageEncoder:
         """The encoder inside the model, which returns its input."""
@@ -311,7 +311,7 @@ def captioned_images(data: Dataset) -> list[ImageRecord]:
 
 
 def stack_images(images: Sequence[Tensor | FeatureRecord]) -> Tensor | ImageFeatures:
-    """What `ImageReader` returned for each image, as a batch."""
+    """Collate the values that `ImageReader` returned into a batch."""
     features = [image for image in images if isinstance(image, FeatureRecord)]
     if features:
         return stack_features(features)

@@ -48,7 +48,7 @@ ADVICE = "the file is damaged or was written by a newer foveate"
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a task has learnt from its training data besides weights, kept in `vocabulary.json` of a run.
+    """The vocabulary of a task and the origin of its features, kept in `vocabulary.json` of a run.
 
     Attributes:
         words: the tokens that the model knows.
@@ -241,7 +241,7 @@ ImageTask = TypeVar("ImageTask", bound=ImageTextTask[Any, Any, Any, Any, Any])
 
 @dataclass(frozen=True)
 class WordAttention:
-    """Where the words of one sentence look in one image.
+    """The attention of the words of one sentence over one image.
 
     Attributes:
         words: of the sentence.
@@ -392,7 +392,7 @@ def _mean_features(model: Any, images: Tensor | ImageFeatures) -> Tensor:
 
 
 def choose_min_count(given: int | None, examples: int) -> int:
-    """How often a token or an answer must occur to be known: more often in larger data, if it is not given.
+    """The number of times a token or an answer must occur to be known: if it is not set, it grows with the data.
 
     >>> [choose_min_count(None, examples) for examples in (100, 1000, 5000, 40000)], choose_min_count(9, 100)
     ([1, 2, 3, 5], 9)
@@ -414,7 +414,12 @@ def pad_tokens(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 
 
 class OtherRun(NamedTuple):
-    """What a model of another kind can take from a run: its weights by name, in float32, and its words in order."""
+    """The parts of a run that a model of another kind can start from.
+
+    Attributes:
+        tensors: its weights by name, in float32.
+        words: of its vocabulary, in order.
+    """
 
     tensors: dict[str, Tensor]
     words: tuple[str, ...]
@@ -438,7 +443,7 @@ class OtherRun(NamedTuple):
 
 
 class MetricPart(Protocol):
-    """What accumulates one group of metrics; see `Metrics`."""
+    """An accumulator of one group of metrics; see `Metrics`."""
 
     def state(self) -> dict[str, Any]: ...
 

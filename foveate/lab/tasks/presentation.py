@@ -1,4 +1,4 @@
-"""What reports, the demo and the studio show of a task; each task keeps its own in its package."""
+"""Tasks as reports, the demo and the studio show them; each task keeps its own presentation in its package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measure:
-    """How a metric is shown.
+    """The appearance of a metric in reports.
 
     Attributes:
         label: name shown to the reader.
@@ -77,7 +77,7 @@ class DrawnExample:
 
 @dataclass(frozen=True)
 class Rated:
-    """What a run makes of an image, for people to rate.
+    """The output of a run for an image, for people to rate.
 
     Attributes:
         prompt: what it was asked or shown besides the image; "" if nothing.
@@ -94,7 +94,7 @@ class Rated:
 
 @dataclass(frozen=True)
 class Presentation:
-    """What a report shows of the runs of a task.
+    """The contents of a report about the runs of a task.
 
     Attributes:
         headlines: the metrics of the short table, each with the head of its column.
@@ -127,7 +127,7 @@ class Presentation:
 
 @dataclass(frozen=True)
 class Demo:
-    """What `foveate demo` runs for a task.
+    """The trainings that `foveate demo` runs for a task.
 
     Attributes:
         recipe: trains the model with --from-scratch.

@@ -1,4 +1,4 @@
-"""Which examples form which batch, on which process, and all random numbers as functions of seed and step."""
+"""Examples to batches, on each process, and all random numbers, as functions of seed and step."""
 
 from __future__ import annotations
 

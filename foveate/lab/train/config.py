@@ -1,4 +1,4 @@
-"""How to train: optimiser, schedule, batches, length and seed as frozen data, and the optimiser they define."""
+"""The fields of a training: optimiser, schedule, batches, length and seed as frozen data, and the optimiser they define."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ Schedule: TypeAlias = Steps | Decay | Cosine
 
 @dataclass(frozen=True)
 class Training:
-    """How to train: nothing here depends on the task.
+    """The training of a model: nothing here depends on the task.
 
     Attributes:
         optimiser, schedule: the schedule multiplies the learning rate of the optimiser before every step.

@@ -1,4 +1,4 @@
-"""What a training writes into the directory of its run: what the run is, its evaluations and its log."""
+"""The files that a training writes into the directory of its run: its description, evaluations and log."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class History:
 
 
 class LogTracker(Protocol):
-    """What receives the numbers of a log, see `foveate.lab.train.tracking`."""
+    """A receiver of the numbers of a log, see `foveate.lab.train.tracking`."""
 
     def log(self, event: str, numbers: Mapping[str, Any], step: int) -> None: ...
 

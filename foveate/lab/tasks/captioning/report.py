@@ -1,4 +1,4 @@
-"""What reports, the demo and the studio show of captioning."""
+"""Captioning as reports, the demo and the studio show it."""
 
 from __future__ import annotations
 

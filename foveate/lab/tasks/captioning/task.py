@@ -210,7 +210,7 @@ EMPTY = frozenset((
 
 
 def _guidance(model: Captioner, captioned: Captioned, batch: CaptionBatch) -> Tensor:
-    """How far both attentions of the words are from the boxes of their phrases: a sum over the words of phrases.
+    """The divergence of both attentions of the words from the boxes of their phrases: a sum over the words of phrases.
 
     The output attention has the loss of its mechanism, whose gradient also reaches locations without weight; the input
     attention is softmax. The output attention of words that name nothing is drawn to the whole image.

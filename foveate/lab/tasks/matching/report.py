@@ -1,4 +1,4 @@
-"""What reports, the demo and the studio show of matching."""
+"""Matching as reports, the demo and the studio show it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _draw_captions(
 
 
 def rate_words(predictor: MatchingPredictor, data: Dataset, image: ImageRecord) -> Rated | None:
-    """Where the words of the first caption of an image look; None for models whose words do not attend."""
+    """Draw where the words of the first caption of an image look; None for models whose words do not attend."""
     captions = data.captions_of(image.id)
     if not captions or not predictor.words_attend:
         return None
