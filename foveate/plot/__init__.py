@@ -2,8 +2,7 @@
 
 from foveate.plot.animation import animate
 from foveate.plot.figures import compare, overlay, show, strip
-from foveate.plot.lines import profiles
+from foveate.plot.one_dimension import profiles, words
 from foveate.plot.sheets import gallery, heads
-from foveate.plot.words import words
 
 __all__ = ["animate", "compare", "gallery", "heads", "overlay", "profiles", "show", "strip", "words"]

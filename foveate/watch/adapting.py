@@ -20,7 +20,7 @@ from foveate.io import ProgressBar, atomic_write
 from foveate.ops import softmax
 from foveate.registry import optional
 from foveate.watch.modules import attention_modules
-from foveate.watch.request import Layers, module_filter
+from foveate.watch.record import Layers, module_filter
 from foveate.watch.swap import Change, Changed, replace_weights, swap
 
 QUERIES = ("q_proj", "query", "q_lin", "to_q")  # names of projections of queries

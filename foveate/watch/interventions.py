@@ -26,9 +26,8 @@ from foveate.watch.inside import around_attention, unfused
 from foveate.watch.layouts import Layout
 from foveate.watch.model_families import family_of, find_layout
 from foveate.watch.modules import INNER, Around, add_around, attention_modules
-from foveate.watch.record import layer_number
+from foveate.watch.record import Keep, Layers, layer_number, locator, module_filter
 from foveate.watch.reductions import sinks as find_sinks
-from foveate.watch.request import Keep, Layers, locator, module_filter
 from foveate.watch.watching import named_arguments
 
 HOW = ("zero", "mean", "uniform")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -11,14 +12,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from foveate.attention import mechanism
 from foveate.attention.arguments import beside_scores
 from foveate.attention.discrete import DiscreteAttention, transform_options
 from foveate.attention.dot_product import scaled_dot_product_attention
 from foveate.attention.streaming import ALPHAS, stream
-from foveate.errors import UnknownName
+from foveate.errors import ShapeError, UnknownName
 from foveate.ops import TRANSFORMS, fusedmax
 from foveate.registry import lookup
-from foveate.watch.calls import weigh
+from foveate.watch.calls import project, weigh
 from foveate.watch.inside import SDPA_ARGUMENTS, around_attention
 from foveate.watch.modules import INNER, Around, add_around, attention_modules
 
@@ -175,3 +177,164 @@ def _on_images(model: nn.Module, change: Change) -> tuple[Callable[[str], Callab
         return current.get if family.attends(name) else lambda: change
 
     return now, add_around(model, around, INNER)
+
+
+# Pooling heads
+
+POOLED = "foveate_mechanism"
+_CLIP_RESNET = ("positional_embedding", "q_proj", "k_proj", "v_proj", "c_proj", "num_heads")
+
+
+@dataclass
+class Pool:
+    """A mechanism that reads keys and values of several heads with one query.
+
+    c = w₀ v₀ + (1 − w₀) · attend(scores of the patches), w₀ the softmax weight of the tokens before the patches
+
+    With softmax this is the attention over all tokens; a mechanism over the plane cannot place the tokens before.
+
+    Attributes:
+        attend: the mechanism.
+        grid: rows and columns of the patches; a square when None.
+    """
+
+    attend: nn.Module
+    grid: tuple[int, int] | None = None
+    fixed: bool = field(default=False)
+
+    def context(self, query: Tensor, key: Tensor, value: Tensor, prefix: int = 0) -> Tensor:
+        """(B, M, 1, D) from a query (B, M, 1, D), keys and values (B, M, N, D)."""
+        scores = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5)[..., 0, :]
+        B, M, N = scores.shape
+        seen = self.attend(
+            scores[..., prefix:].reshape(B * M, -1), value[:, :, prefix:].flatten(0, 1), grid=self._size(N - prefix)
+        )
+        context: Tensor = seen.context.unflatten(0, (B, M))
+        if prefix:
+            before = torch.softmax(scores, -1)[..., :prefix]
+            rest = 1 - before.sum(-1, keepdim=True)
+            context = (before[..., None] * value[:, :, :prefix]).sum(-2) + rest * context
+        return context[:, :, None]
+
+    def _size(self, count: int) -> tuple[int, int]:
+        side = math.isqrt(count)
+        H, W = self.grid or (side, side)
+        if count != H * W:
+            raise ShapeError(f"pool: expected {count} patches on a grid, got {H} x {W}; pass grid=(rows, columns)")
+        return H, W
+
+
+def pool_heads(model: nn.Module, name: str, grid: tuple[int, int] | None, options: Mapping[str, Any]) -> Changed:
+    """Put a mechanism into every pooling head of a model; see `foveate.hf.pool`."""
+    made: list[Pool] = []
+    changed = Changed([], made)
+    for path, module in list(model.named_modules()):
+        build = _builder(model, path, module)
+        if build is None:
+            continue
+        pool = Pool(mechanism(name, **options).train(module.training), grid, grid is not None)
+        made.append(pool)
+        changed.names.append(path)
+        changed.undo += [add_around(module, build(pool), INNER), _add_part(module, pool.attend)]
+        changed.undo.append(_follow(model, path, pool))
+    if not made:
+        raise ValueError(
+            f"pool: expected a model with an attention pooling head, got {type(model).__name__}; heads of SigLIP, "
+            "AIMv2 and CLIP's ResNets are known, use foveate.hf.use for the attention inside the tower"
+        )
+    return changed
+
+
+def _builder(model: nn.Module, path: str, module: nn.Module) -> Callable[[Pool], Callable[..., Any]] | None:
+    """How to make the forward of a pooling head, None for other modules."""
+    parent = model.get_submodule(path.rpartition(".")[0]) if path else model
+    if isinstance(module, nn.MultiheadAttention) and "pool" in type(parent).__name__.lower():
+        return lambda pool: _map_head(module, pool)
+    if all(hasattr(module, part) for part in _CLIP_RESNET):
+        return lambda pool: _resnet_head(module, pool)
+    if "attentionpool" in type(module).__name__.lower() and hasattr(module, "cls_token"):
+        return lambda pool: _token_head(module, pool)
+    return None
+
+
+def _map_head(module: nn.MultiheadAttention, pool: Pool) -> Callable[..., Any]:
+    """SigLIP: a learned query and `torch.nn.MultiheadAttention`."""
+    names = inspect.signature(module.forward)
+
+    def run(forward: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        call = names.bind(*args, **kwargs).arguments
+        if call.get("attn_mask") is not None or call.get("key_padding_mask") is not None:
+            raise ValueError("pool: expected images without padding, got a mask; pass one image size at a time")
+        query, key, value = project(module, call["query"], call["key"], call["value"])
+        context = module.out_proj(pool.context(query, key, value).transpose(1, 2).flatten(2))
+        return (context if module.batch_first else context.transpose(0, 1)), None
+
+    return run
+
+
+def _token_head(module: Any, pool: Pool) -> Callable[..., Any]:
+    """AIMv2: a learned token as the query, without a projection."""
+
+    def run(forward: Any, states: Tensor) -> Tensor:
+        query = module.cls_token.expand(len(states), -1, -1)
+        parts = (query, module.k_proj(states), module.v_proj(states))
+        q, k, v = (x.unflatten(-1, (module.num_heads, -1)).transpose(1, 2) for x in parts)
+        result: Tensor = module.output_proj(pool.context(q, k, v).transpose(1, 2).flatten(2).mean(1))
+        return result
+
+    return run
+
+
+def _resnet_head(module: Any, pool: Pool) -> Callable[..., Any]:
+    """CLIP's ResNets: the mean of the map is the query and the first key."""
+
+    def run(forward: Any, features: Tensor) -> Tensor:
+        H, W = features.shape[-2:]
+        states = features.flatten(2).transpose(1, 2)
+        states = torch.cat([states.mean(1, keepdim=True), states], 1) + module.positional_embedding
+        parts = (module.q_proj(states[:, :1]), module.k_proj(states), module.v_proj(states))
+        q, k, v = (x.unflatten(-1, (module.num_heads, -1)).transpose(1, 2) for x in parts)
+        pool.grid = pool.grid if pool.fixed else (H, W)
+        result: Tensor = module.c_proj(pool.context(q, k, v, prefix=1).transpose(1, 2).flatten(2))[:, 0]
+        return result
+
+    return run
+
+
+def _add_part(module: nn.Module, part: nn.Module) -> Callable[[], None]:
+    """Register the mechanism, so that `train`, `to` and `fv.watch` reach it."""
+    module.add_module(POOLED, part)
+
+    def undo() -> None:
+        module._modules.pop(POOLED, None)
+
+    return undo
+
+
+def _follow(model: nn.Module, path: str, pool: Pool) -> Callable[[], None]:
+    """Read the grid from the pixels of every call of the tower that the head belongs to."""
+    from foveate.watch.places import pair
+
+    owner = _tower(model, path)
+    if owner is None or pool.fixed:
+        return lambda: None
+    names = inspect.signature(owner.forward)
+
+    def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+        pixels = names.bind_partial(*args, **kwargs).arguments.get("pixel_values")
+        if isinstance(pixels, Tensor) and pixels.ndim == 4:
+            rows, columns = pair(getattr(module.config, "patch_size", None))
+            pool.grid = pixels.shape[-2] // rows, pixels.shape[-1] // columns
+
+    return owner.register_forward_pre_hook(before, with_kwargs=True).remove
+
+
+def _tower(model: nn.Module, path: str) -> nn.Module | None:
+    """The innermost module around `path` that takes pixels and knows its patch size."""
+    while path:
+        path = path.rpartition(".")[0]
+        owner = model.get_submodule(path) if path else model
+        takes = "pixel_values" in inspect.signature(owner.forward).parameters
+        if takes and hasattr(getattr(owner, "config", None), "patch_size"):
+            return owner
+    return None

@@ -42,8 +42,19 @@ from foveate.watch.modules import (
     is_changed,
     is_over_tokens,
 )
-from foveate.watch.record import Heads, Record, Records
-from foveate.watch.request import ColumnTaker, Keep, Layers, Queries, Request, check_heads, locator, module_filter
+from foveate.watch.record import (
+    ColumnTaker,
+    Heads,
+    Keep,
+    Layers,
+    Queries,
+    Record,
+    Records,
+    Request,
+    check_heads,
+    locator,
+    module_filter,
+)
 
 SEEN = frozenset({weigh, stream, F.scaled_dot_product_attention, *SOFTMAX})
 # The watches that a thread runs in, which the copies of its context inherit.

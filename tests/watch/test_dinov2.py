@@ -16,7 +16,7 @@ pytest.importorskip("transformers", reason="needs the extra real")
 
 import foveate as fv
 from foveate.errors import DataError, MissingExtra
-from foveate.watch import dinov2
+from foveate.watch import loading as dinov2
 
 
 def _is_installed() -> bool:

@@ -19,7 +19,7 @@ from foveate.lab.tasks.presentation import DrawnExample, Presentation
 from foveate.lab.train.records import CURVE
 from foveate.metrics.means import ExampleKey, ExampleValues
 from foveate.plot.canvas import INK, PAPER, SMALL, USUAL
-from foveate.plot.lines import COLOURS, DASHES
+from foveate.plot.one_dimension import COLOURS, DASHES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
