@@ -131,7 +131,7 @@ def load(name: str, path: Path) -> Any:
 
 def from_pysaliency(folder: Path) -> dict[str, Any]:
     """Every gaze metric of every set."""
-    np.trapezoid = np.trapezoid  # the name that pysaliency 0.2.22 uses is gone from numpy 2.4
+    setattr(np, "trapz", np.trapezoid)  # noqa: B010  (pysaliency 0.2.22 uses the name that numpy 2.4 dropped)
     theirs, roc = (load(name, folder / "pysaliency" / f"{name}.py") for name in ("metrics", "numba_utils"))
     maps, truth, points = gaze_sets()
     H, W = CELLS
