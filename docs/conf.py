@@ -72,7 +72,14 @@ def keep_together(app, doctree):  # type: ignore[no-untyped-def]
             node.parent.replace(node, nodes.Text(text))
 
 
+def add_contents(app, name, source):  # type: ignore[no-untyped-def]
+    """Add the tables of contents, which only Sphinx understands, to the page that is read elsewhere too."""
+    if name == "index":
+        source[0] += "\n" + (Path(__file__).parent / "contents.txt").read_text(encoding="utf-8")
+
+
 def setup(app):  # type: ignore[no-untyped-def]
     """Called by Sphinx."""
+    app.connect("source-read", add_contents)
     app.connect("doctree-read", keep_together)
     app.connect("autodoc-process-docstring", prepare, priority=900)

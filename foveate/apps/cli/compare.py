@@ -119,7 +119,7 @@ def demo(
     """Compare mechanisms on Scenes without a download: fine-tune from an embedded run, measure, write a report.
 
     Every mechanism starts from the same trained softmax model and is trained for the same number of steps. Takes about
-    four minutes on two cores, half a minute with --quick. If it is interrupted, repeat the command to continue.
+    three minutes of processor time, half a minute with --quick. If it is interrupted, repeat the command to continue.
 
     Args:
         task: vqa, matching, captioning or another task with a demo.
