@@ -231,8 +231,6 @@ def matching_scan_flickr8k_guided() -> Recipe:
     word towards the boxes of its phrase (Flickr30k Entities). rsum 352.9 and 352.6 on val, 3.2 above the dual
     encoder with both seeds; attention precision 0.53, recall 0.80, F1 0.52; about eight minutes on one core.
 
-    The attention of this run alone is the embedded run `photos-matching`.
-
     foveate train matching-dual-flickr8k-views --data DATA --out runs/dual
     foveate train matching-scan-flickr8k-guided dual_start=runs/dual --data DATA
     """
@@ -250,6 +248,8 @@ def matching_scan_flickr8k_guided() -> Recipe:
 def matching_dual_flickr8k_fine() -> Recipe:
     """The dual encoder of `matching-dual-flickr8k-views` on 10x10 cells of two encoders, two views per image.
 
+    rsum 355.4 on val (i2t R@1 40.0, t2i R@1 29.4), seed 0, about five minutes on one core.
+
     foveate extract efficientnet-lite0+efficientnet-lite2 DATA/images DATA/efficientnet-lite02-320-views.h5 \
         --size 320 --views 2
     foveate train matching-dual-flickr8k-fine --data DATA
@@ -264,6 +264,9 @@ def matching_dual_flickr8k_fine() -> Recipe:
 
 def matching_scan_flickr8k_fine() -> Recipe:
     """SCAN of `matching-scan-flickr8k-guided` on 10x10 cells, with more guidance.
+
+    rsum 360.0 on val, seed 0, 4.6 above the dual encoder; on 300 phrases pointing 0.70 and AUC 0.86 (centre 0.55 and
+    0.74); about eight minutes on one core. The attention of this run alone is the embedded run `photos-matching`.
 
     foveate train matching-dual-flickr8k-fine --data DATA --out runs/dual
     foveate train matching-scan-flickr8k-fine dual_start=runs/dual --data DATA
