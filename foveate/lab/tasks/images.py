@@ -339,6 +339,7 @@ def to_pixels(image: ImageLike) -> np.ndarray[Any, Any]:
         return decode_image(image)
     if isinstance(image, Tensor):
         plain = image.detach().cpu()
+        plain = plain.movedim(0, -1) if plain.ndim == 3 and len(plain) == 3 else plain  # tensors are (3, H, W) first
         image = (plain.float() if plain.is_floating_point() else plain).numpy()  # NumPy has no bfloat16
     if isinstance(image, np.ndarray):
         return _eight_bits(image if image.ndim != 3 or image.shape[-1] == 3 else np.moveaxis(image, 0, -1))

@@ -1,4 +1,4 @@
-"""The fields of a training: optimiser, schedule, batches, length and seed as frozen data, and the optimiser they define."""
+"""The fields of a training as frozen data: optimiser, schedule, batches, length and seed; the optimiser they define."""
 
 from __future__ import annotations
 
