@@ -332,7 +332,7 @@ def to_pixels(image: ImageLike) -> np.ndarray[Any, Any]:
 
     >>> to_pixels(np.zeros((2, 3, 3), np.uint8)).shape, to_pixels(torch.zeros(3, 2, 3, dtype=torch.uint8)).shape
     ((2, 3, 3), (2, 3, 3))
-    >>> to_pixels(torch.ones(3, 2, 4)).max()
+    >>> int(to_pixels(torch.ones(3, 2, 4)).max())
     255
     """
     if isinstance(image, str | Path | bytes):
