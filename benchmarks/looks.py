@@ -227,7 +227,7 @@ def vision_cost() -> list[Row]:
 
 
 def relevance_cost(tokens: Iterable[int] = (1, 4)) -> list[Row]:
-    """Relevance of the words of a LLaVA with 8 layers of 512 features and 576 image tokens beside their generation."""
+    """Relevance of the words of a LLaVA with 4 layers of 256 features and 576 image tokens beside their generation."""
     import transformers
 
     from foveate.watch.look_methods import Call, said_by
@@ -238,7 +238,7 @@ def relevance_cost(tokens: Iterable[int] = (1, 4)) -> list[Row]:
 
     torch.manual_seed(0)
     text = transformers.LlamaConfig(
-        hidden_size=512, intermediate_size=1376, num_hidden_layers=8, num_attention_heads=8, vocab_size=200
+        hidden_size=256, intermediate_size=688, num_hidden_layers=4, num_attention_heads=4, vocab_size=200
     )
     vision = transformers.CLIPVisionConfig(
         hidden_size=256,
