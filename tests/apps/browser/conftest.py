@@ -7,6 +7,8 @@ to a directory, the walks leave images of the pages there.
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from foveate.apps.report.page import html_page
+from foveate.lab.train.recipe import run_directory
 from tests.pages import serve, skip_without_browser
 from tests.untrained import make_untrained
 
 TINY = "tiny-llava"
+TOY = "toy-answers"  # a run of one's own, by its configuration for photographs
 PATIENCE = 60_000  # milliseconds for anything in the page
 
 
@@ -34,6 +38,9 @@ def runs(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs")
     make_untrained(directory / "captioner", "captioning-lstm-scenes")
     make_untrained(directory / "fits", "matching-scan-scenes")
+    shutil.copytree(run_directory("scenes-vqa"), directory / TOY)
+    config = (directory / TOY / "config.json").read_text(encoding="utf-8")
+    (directory / TOY / "config.json").write_text(re.sub(r'"dataset": "\w+"', '"dataset": "vqa-v2"', config))
     if find_spec("transformers") is not None:
         from tests.watch.test_look import llava
 
