@@ -1,4 +1,4 @@
-"""Draw the figure of the README on photographs: free photographs of installed packages, ranked for two sentences.
+"""Draw free photographs of installed packages: ranked for two sentences (README), and asked (photos-questions.md).
 
 python docs/photos_figure.py     needs the extra photos, scikit-image and scikit-learn
 """
@@ -18,6 +18,13 @@ from foveate.lab.data.image_sources import example_photos
 
 OUT = Path(__file__).parent / "images" / "photos.png"
 SENTENCES = ("a cat", "a rocket in the sky")
+ASKED_OUT = OUT.with_name("photos-asked.png")
+ASKED = (
+    ("motorcycle_left", "Is there a motorcycle?"),
+    ("grace_hopper", "Is there a hat?"),
+    ("astronaut", "What is the woman wearing?"),
+    ("china", "Is there a building?"),
+)
 SHOWN = 5
 SIZE = (240, 180)
 
@@ -44,9 +51,31 @@ def main() -> None:
             panel.set_axis_off()
             panel.set_title(f"{value:.2f}", fontsize=9, loc="right")
         row[0].set_title(f"“{sentence}”", fontsize=10, loc="left")
+    save(figure, OUT)
+    ask(photos)
+
+
+def ask(photos: dict[str, Path]) -> None:
+    """Draw where `photos-vqa` looks for its answers, right and wrong ones."""
+    run = fv.load("photos-vqa")
+    figure, panels = plt.subplots(1, len(ASKED), figsize=(10, 2.6), layout="constrained")
+    for panel, (name, question) in zip(panels, ASKED, strict=True):
+        answer = run.answer(str(photos[name]), question)
+        print(question, answer.text, f"{answer.confidence:.2f}")
+        image = Image.open(photos[name]).convert("RGB")
+        panel.imshow(image)
+        weights, extent = answer.attention.map(10, 10)[0].numpy(), (0, image.width, image.height, 0)
+        panel.imshow(weights, extent=extent, cmap="inferno", alpha=0.5, interpolation="bilinear")
+        panel.set_axis_off()
+        panel.set_title(f"{question} {answer.text}", fontsize=9)
+    save(figure, ASKED_OUT)
+
+
+def save(figure: Any, out: Path) -> None:
+    """Write a figure with few colours."""
     file = BytesIO()
     figure.savefig(file, dpi=90)
-    Image.open(file).convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(OUT, optimize=True)
+    Image.open(file).convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(out, optimize=True)
 
 
 if __name__ == "__main__":
