@@ -10,6 +10,7 @@ from typing import Any
 from foveate.apps.cli.terminal import OutFile, print_table
 from foveate.apps.cli.train import is_first_process
 from foveate.apps.report.runs import measure_of
+from foveate.apps.report.tables import FEW
 from foveate.errors import DataError
 from foveate.io import ProgressBar, atomic_write, write_json
 from foveate.lab import hub
@@ -63,6 +64,8 @@ def evaluate(
         return None
     title = " ".join([" + ".join(runs), *changes, "on", split, *([] if data is None else ["of", str(data)])])
     print_table(title, (split, "value"), [(name, f"{value:.4g}") for name, value in metrics.items()])
+    if len(examples) < FEW:
+        print(f"These numbers are means over {len(examples)} examples of {split}: too few to rank by.", file=sys.stderr)
     where = {"data": None if data is None else str(data), "split": split, "fingerprint": examples.fingerprint()}
     others = {"ensemble": runs[1:]} if runs[1:] else {}
     numbers = {"run": run, **others, "changes": list(changes), **where, "metrics": metrics}
