@@ -241,14 +241,16 @@ def relevance_cost(tokens: Iterable[int] = (1, 4)) -> list[Row]:
         hidden_size=256, intermediate_size=688, num_hidden_layers=4, num_attention_heads=4, vocab_size=200
     )
     vision = transformers.CLIPVisionConfig(
-        hidden_size=256,
-        intermediate_size=1024,
-        num_hidden_layers=6,
+        hidden_size=128,
+        intermediate_size=512,
+        num_hidden_layers=3,
         num_attention_heads=4,
         image_size=192,
         patch_size=8,
     )
-    config = transformers.LlavaConfig(vision, text, image_token_index=199, vision_feature_layer=-1)
+    config = transformers.LlavaConfig(
+        vision_config=vision, text_config=text, image_token_index=199, vision_feature_layer=-1
+    )
     model = transformers.LlavaForConditionalGeneration(config).eval()
     processor = PROCESSORS["LLaVA"]()
     processor.image_processor.size, side = {"shortest_edge": 192}, {"height": 192, "width": 192}
@@ -302,7 +304,7 @@ def effects(arguments: argparse.Namespace) -> dict[str, list[Row]]:
     plot = RESULTS.parent.parent / "docs" / "images" / "believe-heads.svg"
     found.plot().savefig(plot, metadata={"Date": None})
     tables = {
-        "dinov2-small: heads": [plain({k: v for k, v in row.items()}) for row in rows],
+        "dinov2-small: heads": [plain(row) for row in rows],
         "dinov2-small: heads, agreement": [{"rank correlation": found.agreement(), "photographs": len(cases)}],
     }
     show(
