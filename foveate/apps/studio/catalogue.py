@@ -19,7 +19,7 @@ from foveate.lab.search.find import LANCE
 from foveate.lab.train.records import CONFIG, EXAMPLES, METRICS, read_examples
 from foveate.lab.train.weights import WEIGHTS
 from foveate.registry import lookup
-from foveate.watch.loading import NAME
+from foveate.watch.loading import NAMED
 
 EMBEDDED = Path(hub.__file__).parent / "runs"
 CACHE_SIZE = 12  # loaded runs and embedded galleries
@@ -81,7 +81,7 @@ class RunCatalogue:
 
     def choices(self, task: str) -> list[tuple[str, str]]:
         """The runs of a task for a menu: what is shown, and the name."""
-        return [(f"{name} · trained on {self.trained_on(name)}", name) for name in self.runs(task)]
+        return [(f"{name} · {self.domain(name)}", name) for name in self.runs(task)]
 
     def usual_run(self, task: str, domain: str) -> str | None:
         """The embedded run of a task for this kind of images; None if there is none, or its extra is not installed.
@@ -114,7 +114,8 @@ class RunCatalogue:
         """The reports in the directory, newest first."""
         own = [path for path in [self.directory / REPORT] if path.is_file()]
         files = sorted([*own, *self._files(REPORT)], key=lambda path: path.stat().st_mtime, reverse=True)
-        return {str(path.parent.relative_to(self.directory)): path for path in files}
+        names = {path: str(path.parent.relative_to(self.directory)) for path in files}
+        return {self.directory.resolve().name if name == "." else name: path for path, name in names.items()}
 
     def indexes(self) -> dict[str, Path]:
         """The directories of indexes to search in, those of LanceDB included."""
@@ -137,7 +138,7 @@ class RunCatalogue:
         offered = self.models()
         if name in offered:
             return str(offered[name])
-        if not self.any_model and name != NAME:
+        if not self.any_model and name not in NAMED:
             raise DataError(
                 f"models: expected one of {', '.join(offered) or 'no models'}, got {name!r:.60}; a server that other "
                 "machines can reach only offers the models in its directory of runs"
@@ -168,13 +169,13 @@ class RunCatalogue:
         return value
 
     def table(self) -> list[list[str]]:
-        """Name, task, mechanism, best objective of every run, and on how many examples."""
+        """Name, task, mechanism and best objective of every run."""
         rows = []
         for name, directory in self.runs().items():
             config = _read_config(directory)
             settings = config.get("settings")
             mechanism = str(settings.get("mechanism", "")) if isinstance(settings, dict) else ""
-            rows.append([name, str(config.get("task", "")), mechanism, *_best_objective(directory)])
+            rows.append([name, str(config.get("task", "")), mechanism, _best_objective(directory)])
         return rows
 
     def _load(self, kind: str, name: str, load: Callable[[str], Any]) -> Any:
@@ -200,13 +201,13 @@ def _read_config(directory: Path) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _best_objective(directory: Path) -> tuple[str, str]:
-    """The objective of the best evaluation, for instance "accuracy 0.91", and the number of its examples, if known."""
+def _best_objective(directory: Path) -> str:
+    """The objective of the best evaluation, for instance "accuracy 0.91 on 500", with the number of its examples."""
     try:
         metrics = read_json("studio", directory / METRICS, "it is part of a run")
         objective = metrics["objective"]
         best = f"{objective} {metrics['best']['metrics'][objective]:.4g}"
         count = count_examples(read_examples(directory / EXAMPLES)) if (directory / EXAMPLES).is_file() else 0
     except (FoveateError, OSError, LookupError, TypeError, ValueError):
-        return "", ""
-    return best, "" if count == 0 else f"{count:,}".replace(",", " ") + (", too few to compare" if count < FEW else "")
+        return ""
+    return best if count == 0 else f"{best} on {count}" + (", too few to compare" if count < FEW else "")

@@ -103,9 +103,8 @@ def words_html(view: ModelView, word: int) -> str:
         return EMPTY
     buttons = [(str(t), escape(one.text or "the whole image")) for t, one in enumerate(view.seen.words)]
     said = f'<p class="fv-answer fv-text">{escape(view.seen.text)}</p>' if view.seen.text else ""
-    return f'<p class="fv-label">Click a word, or move with the arrow keys</p>{said}' + widgets.pick_buttons(
-        buttons, "fv-chips", str(word)
-    )
+    label = "Click a word, or move with the arrow keys" if said or view.prompt else "This network reads no text"
+    return f'<p class="fv-label">{label}</p>{said}' + widgets.pick_buttons(buttons, "fv-chips", str(word))
 
 
 def sliders_html(view: ModelView, place: tuple[int, int] = (0, 0)) -> str:
@@ -145,7 +144,7 @@ def read_place(text: Any) -> tuple[int, int]:
 
 def build(gr: Any, catalogue: RunCatalogue) -> None:
     """Create the components of the page and connect their events."""
-    first = ModelView(choose_example(str(picker.PORTRAIT if len(picker.example_images()) > picker.PORTRAIT else 0)))
+    first = ModelView(choose_example(str(picker.ROCKET if len(picker.example_images()) > picker.ROCKET else 0)))
     offered = catalogue.models()
     view, word = gr.State(first, time_to_live=3600), gr.State(0)
     strip = picker.build_strip(gr, "models", first.image.mark)

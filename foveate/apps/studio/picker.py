@@ -133,7 +133,7 @@ def build_field(gr: Any, page: str) -> Any:
 
 
 EXAMPLES = 8  # of Scenes; photographs follow
-PORTRAIT = EXAMPLES + 2  # a photograph with several things to look at
+ROCKET = EXAMPLES + 3  # a photograph with several things to look at
 OWN = "own"  # chosen: an uploaded image
 
 
