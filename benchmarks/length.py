@@ -191,24 +191,33 @@ def memory() -> list[dict[str, Any]]:
 
 
 def growth(rounds: int) -> list[dict[str, Any]]:
-    """Forward and backward of two heads by N: seconds, the least of some processes, and MB."""
+    """Forward and backward of two heads by N: seconds, the least of some processes, and MB with inputs and outputs."""
     rows = []
-    for way in WAYS:
-        sizes = [N for N in SIZES if way != "dense path" or N <= 8192]
-        found = {
-            N: [in_process("peak", way, N, 2, True, 0.02) for _ in range(rounds if N <= 4096 else 1)] for N in sizes
-        }
-        for unit in ("s", "MB"):
-            values = {N: min(each[unit] for each in runs) for N, runs in found.items()}
-            x, y = (
-                torch.tensor([*part], dtype=torch.float64).clamp(min=1e-3).log() for part in (values, values.values())
-            )
-            slope = float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
-            rows.append(
-                {"way": way, "unit": unit, **{f"N = {N}": values.get(N, math.nan) for N in SIZES}, "exponent": slope}
-            )
+    for way, wanted in [*((way, 0.02) for way in WAYS), ("streamed", None)]:
+        rows += grown(way, wanted, rounds)
         print(rows[-2], rows[-1], flush=True)
     return rows
+
+
+def grown(way: str, wanted: float | None, rounds: int) -> list[dict[str, Any]]:
+    """The rows of one way: supports of a fraction of the keys, or those of random inputs."""
+    rows = []
+    sizes = [N for N in SIZES if way != "dense path" or N <= 8192]
+    found = {N: [in_process("peak", way, N, 2, True, wanted) for _ in range(rounds if N <= 4096 else 1)] for N in sizes}
+    for unit in ("s", "MB"):
+        values = {N: min(each[unit] for each in runs) for N, runs in found.items()}
+        if unit == "MB":  # four inputs, four outputs
+            values = {N: value + 8 * 2 * N * WIDTH * 4 / 2**20 for N, value in values.items()}
+        named = {f"N = {N}": values.get(N, math.nan) for N in SIZES}
+        support = "2 %" if wanted else "random inputs"
+        rows.append({"way": way, "support": support, "unit": unit, **named, "exponent": exponent(values)})
+    return rows
+
+
+def exponent(values: dict[int, float]) -> float:
+    """Of the power of N that fits best."""
+    x, y = (torch.tensor([*part], dtype=torch.float64).log() for part in (values, values.values()))
+    return float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
 
 
 def model_step(kind: str, way: str) -> dict[str, float]:

@@ -109,6 +109,27 @@ def density_floor() -> Figure:
     )
 
 
+def length() -> Figure:
+    """Time and memory of forward and backward by the number of tokens, from the saved benchmark results."""
+    from matplotlib.figure import Figure
+
+    rows = json.loads((RESULTS / "length.json").read_text(encoding="utf-8"))["growth"]
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    panels = dict(zip(("s", "MB"), figure.subplots(1, 2), strict=True))
+    looks = {"softmax": ("o", "#0072b2"), "streamed": ("s", "#d55e00"), "dense path": ("^", "#666666")}
+    names = {"softmax": "softmax, torch", "streamed": "1.5-entmax", "dense path": "1.5-entmax, all scores at once"}
+    for row in (row for row in rows if row["support"] == "2 %"):
+        points = [(int(key[4:]), value) for key, value in row.items() if key.startswith("N") and value == value]
+        mark, colour = looks[row["way"]]
+        panels[row["unit"]].plot(*zip(*points, strict=True), marker=mark, color=colour, label=names[row["way"]])
+    for unit, title in (("s", "seconds"), ("MB", "MB with inputs and outputs")):
+        panels[unit].set(xscale="log", yscale="log", xlabel="tokens", title=title)
+        panels[unit].set_xticks([1024, 4096, 16384], ["1 024", "4 096", "16 384"])
+        panels[unit].minorticks_off()
+    panels["s"].legend(frameon=False, fontsize=8)
+    return figure
+
+
 def density_cost() -> Figure:
     """Time by N, J, K and EM iterations, forward and backward, from the saved benchmark results."""
     from matplotlib.figure import Figure
@@ -272,6 +293,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "density-choice": density_choice,
     "density-floor": density_floor,
     "density-cost": density_cost,
+    "length": length,
     "plot-show": plot_show,
     "plot-compare": plot_compare,
     "plot-cells": plot_cells,
@@ -290,7 +312,7 @@ def main(names: list[str]) -> None:
         buffer = BytesIO()
         FIGURES[name]().savefig(buffer, dpi=DPI)
         # A palette makes the file three times smaller; one fitted to an image would be used up by its noise.
-        palette = Image.Quantize.MEDIANCUT if name.startswith("density") else Image.Quantize.FASTOCTREE
+        palette = Image.Quantize.MEDIANCUT if name.startswith(("density", "length")) else Image.Quantize.FASTOCTREE
         Image.open(buffer).convert("RGB").quantize(256, palette).save(OUT / f"{name}.png", optimize=True)
         print(OUT / f"{name}.png")
 

@@ -319,6 +319,74 @@ def growth() -> str:
     return markdown(["µs per example", "in", *head, "exponent"], rows)
 
 
+def length_speed() -> str:
+    """Attention over long sequences beside softmax, small ones beside the dense path."""
+    saved = load("length")
+    rows = [
+        [row["work"], f"{short(100 * row['support'])} %", row["against"], f"{row['ratio']:.2f}x", f"{row['bar']:g}x"]
+        for row in (*saved["speed"], *saved["small"])
+    ]
+    return markdown(["work", "support", "against", "ratio", "target"], rows)
+
+
+def length_memory() -> str:
+    """Peak memory of a process beyond its inputs and outputs."""
+    rows = [
+        [
+            row["work"],
+            f"{short(row['MB'])} MB" if row["MB"] >= 1 else "< 1 MB",
+            f"{row['bar']:g} MB" if row["bar"] == row["bar"] else "",
+        ]
+        for row in load("length")["memory"]
+    ]
+    return markdown(["work", "memory", "target"], rows)
+
+
+def length_growth() -> str:
+    """Time and memory of forward and backward by the number of tokens."""
+    rows = load("length")["growth"]
+    head = [key for key in rows[0] if key.startswith("N")]
+    table = [
+        [
+            row["way"],
+            row["support"],
+            row["unit"],
+            *(short(row[key]) if row[key] == row[key] else "" for key in head),
+            f"{row['exponent']:.2f}",
+        ]
+        for row in rows
+    ]
+    return markdown(["attention", "support", "in", *head, "exponent"], table)
+
+
+def length_models() -> str:
+    """One training step of whole models."""
+    rows = [
+        [row["model"], row["way"], f"{short(row['MB'])} MB", f"{row['loss']:.6f}", f"{row['s']:.1f} s"]
+        for row in load("length")["models"]
+    ]
+    return markdown(["model", "attention", "memory of the process", "loss", "processor time"], rows)
+
+
+def gpu() -> str:
+    """Resources of the Triton kernels, and what an A100 needs at least."""
+    saved = load("gpu")
+    rows = [
+        [
+            f"`{row['kernel']}`",
+            row["dtype"],
+            *(f"{row[card]['registers']}, {row[card]['shared'] / 1024:.3g} KB" for card in saved["cards"]),
+            short(row["MB"]),
+            short(row["GFLOP"]),
+            f"{short(row['bandwidth us'])} µs",
+            f"{short(row['arithmetic us'])} µs",
+        ]
+        for row in saved["kernels"]
+    ]
+    heads = ["kernel", "dtype", *saved["cards"], "MB", "GFLOP", "A100: bandwidth", "arithmetic"]
+    return markdown(heads, rows)
+
+
 def starts() -> str:
     """Processor seconds of a new process."""
     rows = [[f"`{r['start']}`", f"{r['beyond torch s']:.2f} s", f"{r['bar']} s"] for r in load("start")["start"]]
@@ -367,6 +435,11 @@ BLOCKS = {
     "growth": growth,
     "threads": threads,
     "starts": starts,
+    "length-speed": length_speed,
+    "length-memory": length_memory,
+    "length-growth": length_growth,
+    "length-models": length_models,
+    "gpu": gpu,
     "mechanisms": mechanisms,
     "speed": speed,
     "vqa-scenes-answers": vqa_scenes_answers,
