@@ -126,7 +126,9 @@ def length() -> Figure:
         panels[unit].set(xscale="log", yscale="log", xlabel="tokens", title=title)
         panels[unit].set_xticks([1024, 4096, 16384], ["1 024", "4 096", "16 384"])
         panels[unit].minorticks_off()
-    panels["s"].legend(frameon=False, fontsize=8)
+    figure.legend(
+        *panels["s"].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8
+    )
     return figure
 
 
