@@ -404,7 +404,8 @@ def test_the_best_heads_of_an_evaluation(saved, tmp_path, capsys, monkeypatch):
     best = fv.look(model, IMAGE, "what is this", processor=processor, layers="best", max_new_tokens=1)
     every = fv.look(model, IMAGE, "what is this", processor=processor, max_new_tokens=1)
     rows = torch.stack([every.layers[every.names.index(name), head, 0] for name, head in kept]).mean(0)
-    torch.testing.assert_close(best.words[0].attention.weights[0], rows / rows.sum(), atol=1e-5, rtol=1e-4)
+    expected = every.layout.attended(rows[None]).weights
+    torch.testing.assert_close(best.words[0].attention.weights, expected, atol=1e-5, rtol=1e-4)
     with pytest.raises(ValueError, match='layers="best" with neither heads nor a method'):
         fv.look(model, IMAGE, "what is this", processor=processor, layers="best", heads=1)
     arguments = ["look", str(saved / "llava"), str(saved / "image.png"), "what is this", "--best"]
