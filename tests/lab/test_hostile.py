@@ -190,9 +190,9 @@ def test_kill_9_at_random_moments_and_again_is_as_if_nothing_had_happened(comman
         said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     seconds, kills = time.monotonic() - begun, 0
-    for attempt in range(12):
+    for attempt in range(6):
         with start("killed") as process:
-            threading.Event().wait(chosen.uniform(0.4, 0.4 + 0.1 * attempt) * seconds)
+            threading.Event().wait(chosen.uniform(0.4, 0.4 + 0.2 * attempt) * seconds)
             process.kill()
             process.communicate(timeout=60)
         kills += process.returncode == -9

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.apps.cli.terminal import Count, Directory, print_table
-from foveate.apps.report import ReportRun
-from foveate.apps.report.tables import few_examples
+from foveate.apps.report.tables import FEW
 from foveate.lab.data.samples import DataDirectory
 from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
@@ -19,7 +18,7 @@ from foveate.lab.train import Recipe
 from foveate.lab.train.comparison import cross_validate
 from foveate.lab.train.override import override, recipe_fields
 from foveate.lab.train.recipe import describe, encode, train_recipe
-from foveate.lab.train.records import History
+from foveate.lab.train.records import EXAMPLES, History, read_examples
 from foveate.lab.train.start import adopt_start
 from foveate.lab.train.tuning import TrialResult
 from foveate.lab.train.tuning import tune as search
@@ -84,8 +83,11 @@ def _say_changed(recipe: Recipe, history: History, directory: Path) -> None:
     asked, last = recipe.training.steps, history.evaluations[-1].step
     if asked is not None and last < asked:
         print(f"train: {last} of steps={asked} were taken, {recipe.training.epochs} epochs have no more; raise epochs")
-    said = few_examples([ReportRun(recipe.name, (directory,))])
-    print(f"train: {said[0].lower()}{said[1:]}" if said else "", end="\n" if said else "")
+    path = directory / EXAMPLES
+    count = max(map(len, read_examples(path).values()), default=0) if path.exists() else 0
+    if 0 < count < FEW:
+        said = f"these numbers are means over {count} example{'s' * (count > 1)} of val: too few to rank by"
+        print(f"train: {said}; folds=5 has every image in val once")
 
 
 def _show_commands(task: str, directory: Path, data: Path | None) -> None:

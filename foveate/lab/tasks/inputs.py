@@ -290,6 +290,11 @@ class ImagePredictor(Predictor[ImageTask, Model]):
         """The features of the images that the run was trained on, read when they are first needed."""
         return None if self.read_familiarity is None else self.read_familiarity()
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return _device(self.model)
+
     def _about(self) -> str:
         chosen = self.task.settings
         words = f"{len(self.task.inputs.words):,} tokens"
