@@ -32,7 +32,8 @@ def test_captions_of_a_directory_become_a_table_a_sheet_and_a_page(images: Path)
     assert all(row["caption"] and not row["warning"] for row in rows[:3])
     assert not rows[3]["caption"]
     assert "broken.png" in rows[3]["warning"]
-    assert Image.open("sheet.png").width == 3 * 480
+    with Image.open("sheet.png") as sheet:
+        assert sheet.width == 3 * 480
     assert main([*words, "--out", "page.html"]) == 0
     page = Path("page.html").read_text(encoding="utf-8")
     assert page.count("<h3") == 3
