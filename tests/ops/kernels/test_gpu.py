@@ -143,7 +143,9 @@ def check_case(seed: int) -> None:
         if name in leaves:
             goal = wanted[list(leaves).index(name)]
             rest = float((result.double().sum_to_size(goal.shape) - goal).abs().max())
-            assert rest <= 3 * tolerance * max(1.0, float(goal.abs().max())), (seed, name, rest)
+            # of the terms where one alpha or temperature has the gradients of many rows
+            size = float(result.double().abs().sum_to_size(goal.shape).max())
+            assert rest <= 3 * tolerance * max(1.0, size), (seed, name, rest)
 
 
 def check_rows(seed: int) -> None:
@@ -282,8 +284,9 @@ def resources(compiled, backend: str) -> dict[str, int]:
     import triton
 
     if backend == "hip":
+        # scalar registers spill to lanes of vector registers, and to memory only with a private segment
         text = compiled.asm["amdgcn"]
-        keys = ("vgpr_count", "vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size")
+        keys = ("vgpr_count", "vgpr_spill_count", "private_segment_fixed_size")
         found = {key: int(re.search(rf"\.{key}:\s+(\d+)", text)[1]) for key in keys}
         registers, *spilled = found.values()
         return {"registers": registers, "spilled": sum(spilled), "shared": compiled.metadata.shared}
