@@ -26,7 +26,7 @@ from foveate.attention.fits import Fit
 from foveate.attention.mechanism import Mechanism, Temperature, learned_options, read_options, register_option
 from foveate.checks import check_heads
 from foveate.errors import ShapeError, UnknownName
-from foveate.ops import softmax
+from foveate.ops import fenchel_young_loss, softmax
 from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.density import Density
 from foveate.ops.mixture import Mixture
@@ -136,6 +136,34 @@ class ContinuousAttention(nn.Module):
             (B, ...) losses, zero where the weights are the target.
         """
         return self.transform.loss(scores, target, grid, mask)
+
+    def density_loss(
+        self, scores: Tensor, target: Tensor, grid: AnyGrid | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """How far the density is from the one that would be fitted to a target: `fv.fenchel_young_loss` of the two.
+
+        For a Gaussian this is KL(q ‖ p), q fitted to the target. Unlike `loss`, it asks for no more than a single
+        ellipse can do: the weights may differ from the target as long as their mean and covariance agree.
+
+        Args:
+            scores, grid, mask: as in `forward`; the mask has no query axes.
+            target: (B, ..., N), which sums to one over the locations that count.
+
+        Returns:
+            (B, ...) losses, zero where the moments agree.
+
+        Raises TypeError for a mixture, which has no such loss.
+        """
+        cells = as_grid("continuous attention", grid)
+        check_inputs("continuous attention", scores, target.unsqueeze(-1), cells, mask, needs_grid=True)
+        assert cells is not None
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        mask = without_padding(cells, mask, scores.shape[-1])
+        weights = self.transform.weigh(scores.to(wide), cells, mask)
+        places, beside = positions(weights, cells, ends=self.positions == "ends"), mask_beside(weights, mask)
+        fit = self._current_fit()
+        density, wanted = (fit(each, places, beside, training=self.training) for each in (weights, target.to(wide)))
+        return fenchel_young_loss(density, wanted)
 
     def _attend(self, weights: Tensor, values: Tensor, grid: Grid, mask: Tensor | None) -> tuple[Tensor, Density]:
         """Context and density of weights (B, ..., N), with a mask (B, N)."""

@@ -1,4 +1,4 @@
-"""Laws of `attend.loss(scores, target)` for every mechanism: zero at the target, gradient p - q everywhere."""
+"""Laws of `attend.loss(scores, target)`, zero at the target, gradient p - q everywhere, and of `density_loss`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from foveate import mechanism
+from foveate import fenchel_young_loss, mechanism
 from foveate.attention import MECHANISMS, DiscreteAttention
 from foveate.attention.arguments import map_weights
 from foveate.ops.resample import resample_map
 from tests.cases import draw
 
 GRIDS = {"one": (3, 4), "several": torch.tensor([[3, 4], [2, 5]]), "line": (12,)}
+ELLIPSES = ["continuous-softmax", "continuous-sparsemax", "continuous-entmax"]
 DISCRETE = [name for name, row in MECHANISMS.items() if not row.continuous]
 
 
@@ -64,6 +65,47 @@ def test_learned_options_get_their_gradient(name):
         return torch.func.functional_call(_Loss(attend), {f"attend.{n}": v for n, v in state.items()}, (scores, target))
 
     assert gradcheck(loss, tuple(p.detach().clone().requires_grad_() for p in parameters))
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("name", ELLIPSES)
+def test_the_density_loss_compares_with_the_density_of_the_target(name, grid):
+    """A run that attends with the target as its weights has the density that the loss compares with."""
+    scores, target, mask = case()
+    attend, values = mechanism(name, temperature=0.5, positions="ends").eval(), draw(2, 12, 4)
+    own = attend(scores, values, grid=GRIDS[grid], mask=mask).density
+    wanted = attend(0.5 * target.log(), values, grid=GRIDS[grid], mask=mask).density
+    loss = attend.density_loss(scores, target, grid=GRIDS[grid], mask=mask)
+    torch.testing.assert_close(loss, fenchel_young_loss(own, wanted))
+    assert loss.shape == (2, 3)
+    assert (loss > 0).all()
+    agreed = attend.density_loss(0.5 * target.log(), target, grid=GRIDS[grid], mask=mask)
+    torch.testing.assert_close(agreed, torch.zeros_like(agreed), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("name", ELLIPSES)
+def test_the_density_loss_asks_for_the_moments_alone(name):
+    """A ring and a blob of one mean and covariance are the same to an ellipse, and not to the loss of the scores."""
+    ring = torch.tensor([[1.0, 1, 1, 1, 0, 1, 1, 1, 1]], dtype=torch.float64) / 8
+    attend = mechanism(name)
+    corners = torch.zeros(1, 9, dtype=torch.float64)
+    corners[:, [0, 2, 6, 8]], corners[:, 4] = 3 / 16, 1 / 4  # variances 3/4 of a cell squared, as those of the ring
+    target = (corners + 1e-12) / (corners + 1e-12).sum()
+    assert attend.density_loss((ring + 1e-12).log(), target, grid=(3, 3)).abs() < 1e-9
+    assert attend.loss((ring + 1e-12).log(), target, grid=(3, 3)) > 0.5
+
+
+@pytest.mark.parametrize("name", ELLIPSES)
+def test_the_gradient_of_the_density_loss_is_exact(name):
+    scores, target, mask = case()
+    attend = mechanism(name)
+    assert gradcheck(lambda z: attend.density_loss(z, target, grid=(3, 4), mask=mask), scores.requires_grad_())
+
+
+def test_a_mixture_has_no_density_loss():
+    scores, target, _ = case()
+    with pytest.raises(TypeError, match=r"expected two densities of one family .* use attend.loss"):
+        mechanism("multimodal").density_loss(scores, target, grid=(3, 4))
 
 
 class _Loss(torch.nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -62,22 +63,29 @@ def guide(weights: Tensor, targets: Tensor) -> Tensor:
 
 
 def score_guidance(
-    attend: nn.Module, scores: Tensor, targets: Tensor, *, grid: Grid | None, mask: Tensor | None
+    attend: nn.Module,
+    scores: Tensor,
+    targets: Tensor,
+    *,
+    grid: Grid | None,
+    mask: Tensor | None,
+    of: Literal["scores", "density"] = "scores",
 ) -> Tensor:
-    """The mechanism's own loss of its scores, summed over the rows that have a target.
+    """The mechanism's own loss, summed over the rows that have a target.
 
     Args:
-        attend: a mechanism with `loss`, whose gradient also reaches locations without weight.
+        attend: a mechanism with `loss`, whose gradient also reaches locations without weight, or `density_loss`.
         scores: (B, ..., N).
         targets: (B, ..., N), rows that are non-negative and need not sum to one; rows of zeros have no target.
         grid, mask: of the attention, (B, N).
+        of: what is compared with the target: the weights of the scores, or the density that is fitted to them.
 
-    Raises DataError for an attention without a loss of its scores.
+    Raises DataError for an attention without this loss.
     """
-    loss = getattr(attend, "loss", None)
+    loss = getattr(attend, "density_loss" if of == "density" else "loss", None)
     if loss is None:
         raise DataError(
-            f"guidance: expected an attention with a loss of its scores, got {type(attend).__name__}; "
+            f"guidance: expected an attention with a loss of its {of}, got {type(attend).__name__}; "
             "set guidance=0 or guidance_loss=kl"
         )
     counts = torch.ones_like(targets[..., :1, :] if targets.ndim > 2 else targets)

@@ -12,8 +12,10 @@ from foveate.lab.models import AnsweringSettings, MCANSettings, ReasoningDANSett
 from foveate.lab.tasks.task_settings import Content, TaskSettings
 from foveate.registry import lookup
 
-# Besides the losses that compare maps, that of the mechanism itself.
-GUIDANCE = {"scores": None} | {name: row for name, row in LOSSES.items() if row.reads == "maps"}
+# Besides the losses that compare maps, those of the mechanism itself.
+GUIDANCE = {"scores": None, "density": None} | {name: row for name, row in LOSSES.items() if row.reads == "maps"}
+# Whose densities have a loss of their own.
+ELLIPSES = ("continuous-softmax", "continuous-sparsemax", "continuous-entmax")
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class VQASettings(TaskSettings):
         guidance: weight of the loss that pulls attention towards the true region or the human attention maps; 0 turns
             it off.
         guidance_loss: "kl" or "js" between the maps, or "scores" for the Fenchel-Young loss of the mechanism, which
-            also moves cells that get no attention.
+            also moves cells that get no attention; or "density" for that of a single ellipse, see
+            `ContinuousAttention.density_loss`.
         word_dim: size of a word vector.
         words: source of the word vectors: "glove" or a text file; None starts at random.
         matching_start: directory of a run of m-DAN that an r-DAN of the same sizes starts from, see
@@ -54,7 +57,7 @@ class VQASettings(TaskSettings):
     model: AnsweringSettings = field(default_factory=MCANSettings)
     loss: Literal["bce", "cross-entropy"] = "bce"
     guidance: float = 0.0
-    guidance_loss: Literal["kl", "js", "scores"] = "kl"
+    guidance_loss: Literal["kl", "js", "scores", "density"] = "kl"
     word_dim: int = 300
     words: str | None = None
     matching_start: str | None = None
@@ -72,6 +75,11 @@ class VQASettings(TaskSettings):
         lookup("loss", self.loss, LOSSES)
         lookup("guidance_loss", self.guidance_loss, GUIDANCE)
         lookup("rule", self.rule, RULES)
+        if self.guidance_loss == "density" and self.mechanism not in ELLIPSES:
+            raise ValueError(
+                f"vqa: expected one of {', '.join(ELLIPSES)} for guidance_loss=density, got {self.mechanism}; "
+                "use guidance_loss=scores"
+            )
         if self.matching_start is not None and not isinstance(self.model, ReasoningDANSettings):
             raise ValueError("vqa: expected model=rdan for matching_start, got another model; use model=rdan")
         check_counts(

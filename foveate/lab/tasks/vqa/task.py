@@ -182,11 +182,12 @@ class VQA(ImageTextTask[VQASettings, AnsweringModel, VQAExample, VQABatch, VQAPr
         if attended.grid is None:
             raise DataError("guidance: expected features on a grid, got regions; set guidance=0 or use other features")
         H, W = grid_size(attended.grid)
-        if self.settings.guidance_loss == "scores":
+        of = self.settings.guidance_loss
+        if of == "scores" or of == "density":
             reading = answered.reading
             targets = map_weights(target, attended.grid, reading.scores.shape[-1])
-            return score_guidance(reading.attend, reading.scores, targets, grid=attended.grid, mask=reading.mask)
-        return LOSSES[self.settings.guidance_loss].function(attended.map(H, W), resample_map(target, H, W))
+            return score_guidance(reading.attend, reading.scores, targets, grid=attended.grid, mask=reading.mask, of=of)
+        return LOSSES[of].function(attended.map(H, W), resample_map(target, H, W))
 
     def run(self, model: AnsweringModel, batch: VQABatch) -> Answered:
         """The output of the model for a batch; images are normalised first."""

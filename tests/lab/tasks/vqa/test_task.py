@@ -67,6 +67,28 @@ def test_guidance_on_the_scores_is_the_loss_of_the_mechanism(task: VQA, name: st
     torch.testing.assert_close(loss.total, loss.parts["answers"] + 0.5 * expected)
 
 
+def test_guidance_on_the_density_is_that_of_the_ellipse(task: VQA) -> None:
+    chosen = replace(TINY, mechanism="continuous-sparsemax", guidance=0.5, guidance_loss="density")
+    guided = replace(task, settings=chosen)
+    model, batch = model_of(guided), batch_of(guided)
+    region = batch.region.clone()
+    region[0] = 0  # a question whose region is not known has no guidance
+    batch = replace(batch, region=region)
+    reading, target = guided.run(model, batch).reading, batch.target_map().flatten(1)
+    loss = guided.loss(model, batch, 0)
+    expected = chosen.attention().density_loss(reading.scores[1:], target[1:], grid=(7, 7)).sum()
+    torch.testing.assert_close(loss.parts["guidance"], expected)
+    torch.testing.assert_close(loss.total, loss.parts["answers"] + 0.5 * expected)
+    loss.total.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.flat_image.parameters())
+
+
+@pytest.mark.parametrize("name", ["softmax", "multimodal"])
+def test_only_an_ellipse_is_guided_by_its_density(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"expected one of continuous-softmax, .* got {name}; use guidance_loss=sc"):
+        replace(TINY, mechanism=name, guidance_loss="density")
+
+
 def test_unknown_guidance_is_named() -> None:
     with pytest.raises(UnknownName, match="guidance_loss: expected a known name, got 'bce'"):
         replace(TINY, guidance_loss="bce")
