@@ -86,7 +86,7 @@ def captioning_lstm_flickr8k_joined() -> Recipe:
 def captioning_lstm_flickr8k_views() -> Recipe:
     """The captioner of `captioning-lstm-flickr8k-joined` trained on four views of every image, twice.
 
-    The embedded run `photos-captioning`. Softmax, val, 3 beams: CIDEr-D 0.531 and 0.549, BLEU-4 0.218 and 0.220,
+    Softmax, val, 3 beams: CIDEr-D 0.531 and 0.549, BLEU-4 0.218 and 0.220,
     METEOR 0.203 and 0.206, REP 2.9 and 2.4, seeds 0 and 1, in 20 to 30 minutes on one core beside other work.
 
     foveate extract efficientnet-lite0+efficientnet-lite1+efficientnet-lite2 DATA/images \
@@ -103,6 +103,9 @@ def captioning_lstm_flickr8k_views() -> Recipe:
 
 def captioning_lstm_flickr8k_guided() -> Recipe:
     """A captioner on cells of 32 pixels, both of whose attentions are drawn to the boxes of the training phrases.
+
+    The embedded run `photos-captioning`. Softmax, seed 0, val, 3 beams: CIDEr-D 0.543, BLEU-4 0.222; on 300 phrases
+    pointing 0.69 and AUC 0.86 (centre 0.55 and 0.74); twenty minutes on one core.
 
     foveate extract efficientnet-lite0+efficientnet-lite2 DATA/images DATA/efficientnet-lite02-320-views.h5 \
         --size 320 --views 2
