@@ -120,7 +120,7 @@ def test_photos_matching_compares_words_with_places() -> None:
     scores = run.match(photos, ["a tall building with people in front", "a pink flower in the grass"])
     assert scores.argmax(0).tolist() == [0, 1]
     weights = run.look(photos[1], "a pink flower").attention.weights
-    assert weights.shape[-1] == 49
+    assert weights.shape[-1] == 100
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
 
 
