@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from foveate.attention import MECHANISMS, mechanism
+from foveate.errors import DataError
 from foveate.lab.encoders import ConvEncoder, StoredFeatures, TextEncoder
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models import MCAN
@@ -140,6 +141,88 @@ def test_questions_share_an_image() -> None:
     index = torch.tensor([1, 1, 0])
     shared = model(features, tokens, mask, index).scores
     torch.testing.assert_close(shared, model(ImageFeatures(features.values[index], features.grid), tokens, mask).scores)
+
+
+# --- the counter
+
+
+def counting(bottlenecks: int = 2) -> MCAN:
+    """With a counter whose vector is not zero."""
+    model = tiny(counting=bottlenecks)
+    nn.init.normal_(model.counter.out.weight)
+    nn.init.normal_(model.counter.out.bias)
+    return model.eval()
+
+
+def slow_count(counter: nn.Module, x: torch.Tensor, q: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """One image (N, D) and one question (D,), cell by cell."""
+    for part in counter.bottlenecks:
+        u = x + affine(x * affine(q, part.question), part.modulated)
+        inner = affine(u, part.narrow).clamp(min=0)
+        around = torch.zeros_like(inner)
+        for n in range(rows * columns):
+            around[n] = part.around.bias
+            for m in range(rows * columns):
+                down, right = m // columns - n // columns, m % columns - n % columns
+                if max(abs(down), abs(right)) <= 1:
+                    around[n] += part.around.weight[:, :, down + 1, right + 1] @ inner[m]
+        x = norm(x + affine(around.clamp(min=0), part.widen), part.norm)
+    return affine(x.mean(0), counter.out)
+
+
+def test_the_counter_equals_a_loop_over_cells() -> None:
+    counter = counting().double().counter
+    x, q = torch.randn(3, 6, 16, dtype=torch.float64), torch.randn(3, 16, dtype=torch.float64)
+    with torch.no_grad():
+        for b, whole in enumerate(counter(x, q, (2, 3))):
+            torch.testing.assert_close(whole, slow_count(counter, x[b], q[b], 2, 3))
+
+
+def test_the_counter_reads_each_image_on_its_own_grid() -> None:
+    counter = counting().counter
+    x, q = torch.randn(3, 6, 16), torch.randn(3, 16)
+    grid = torch.tensor([[2, 3], [2, 2], [1, 2]])
+    mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2, [True] * 2 + [False] * 4])
+    whole = counter(torch.where(mask[..., None], x, 99.0), q, grid, mask)
+    for b, (rows, columns) in enumerate(grid.tolist()):
+        alone = counter(x[b : b + 1, : rows * columns], q[b : b + 1], (rows, columns))
+        torch.testing.assert_close(whole[b : b + 1], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_masked_cell_is_as_beyond_the_border() -> None:
+    counter, x, q = counting().counter, torch.randn(1, 6, 16), torch.randn(1, 16)
+    seen = torch.tensor([[True, True, False, True, True, False]])  # the last column of 2 x 3
+    cut = counter(x[:, seen[0]], q, (2, 2))
+    torch.testing.assert_close(counter(x, q, (2, 3), seen), cut, rtol=1e-4, atol=1e-5)
+
+
+def test_a_new_counter_changes_no_answer_and_a_trained_one_does() -> None:
+    model, plain = tiny(counting=1).eval(), tiny().eval()
+    plain.load_state_dict({name: value for name, value in model.state_dict().items() if "counter" not in name})
+    torch.testing.assert_close(model(*inputs()).scores, plain(*inputs()).scores)
+    assert not torch.allclose(counting(1)(*inputs()).scores, plain(*inputs()).scores)
+
+
+def test_every_parameter_of_a_counter_gets_a_gradient() -> None:
+    model = counting()
+    model(*inputs()).scores.square().sum().backward()
+    assert all((p.grad != 0).any() for p in model.counter.parameters())
+
+
+def test_neighbours_count_only_for_the_counter() -> None:
+    """Attention alone does not know which cells are neighbours."""
+    features, tokens, mask = inputs()
+    turned = ImageFeatures(features.values[:, [0, 2, 1, 4, 3, 5]], features.grid)
+    torch.testing.assert_close(tiny().eval()(turned, tokens, mask).scores, tiny().eval()(*inputs()).scores)
+    assert not torch.allclose(counting()(turned, tokens, mask).scores, counting()(*inputs()).scores)
+
+
+def test_a_counter_needs_a_grid() -> None:
+    features, tokens, mask = inputs()
+    with pytest.raises(DataError, match="ModulatedCounter: expected features on rows and columns, got regions; set co"):
+        counting()(ImageFeatures(features.values, None), tokens, mask)
+    with pytest.raises(ValueError, match=r"MCAN: expected counting >= 0, got -1; use 0 to leave the counter out"):
+        tiny(counting=-1)
 
 
 def test_reads_images_and_drops_only_in_training() -> None:
