@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from foveate.attention import Attended, DiscreteAttention, Grid, MultiheadAttention
 from foveate.attention.arguments import from_canvas, grid_size, to_canvas
-from foveate.checks import check_number
+from foveate.checks import check_counts
 from foveate.errors import DataError
 from foveate.lab.encoders import TextEncoder
 from foveate.lab.features import ImageFeatures
@@ -65,13 +65,21 @@ class MCANSettings(AnsweringSettings):
     dropout: float = 0.1
     norm: Norm = "torch"
     scores: PoolScores = "mlp"
-    counting: int = 0
+    counting: int | None = None
 
     def build(self, vocabulary: int, word_dim: int, image: AnyImageEncoder, attend: nn.Module, *, answers: int) -> MCAN:
         text = TextEncoder(vocabulary, word_dim=word_dim, hidden=self.hidden)
-        sizes = {"heads": self.heads, "layers": self.layers, "counting": self.counting}
+        sizes = {"heads": self.heads, "layers": self.layers}
         return MCAN(
-            text, image, attend, answers=answers, dropout=self.dropout, norm=self.norm, scores=self.scores, **sizes
+            text,
+            image,
+            attend,
+            answers=answers,
+            dropout=self.dropout,
+            norm=self.norm,
+            scores=self.scores,
+            counting=self.counting,
+            **sizes,
         )
 
 
@@ -96,7 +104,7 @@ class MCAN(AnsweringModel):
         scores: of the locations: "mlp", a small network as in the paper, or a row of `foveate.lab.models.scores.SCORES`
             ("additive", "dot", "scaled-dot", "general", "product"), which compares them with the pooled question.
         counting: bottlenecks of a `ModulatedCounter` beside the attention, whose vector is added to the fused one; it
-            needs features on a grid. 0 for the paper's model, which has none.
+            needs features on a grid. None for the paper's model, which has none.
 
     With D = 512, 6 layers, 8 heads, word vectors of 300, features of 2048 and 3 129 answers it has 51.6 million
     parameters besides the word vectors, whatever `attend` is.
@@ -126,10 +134,11 @@ class MCAN(AnsweringModel):
         dropout: float = 0.1,
         norm: Norm = "torch",
         scores: PoolScores = "mlp",
-        counting: int = 0,
+        counting: int | None = None,
     ) -> None:
         super().__init__()
-        check_number("MCAN", "counting", counting, least=0, advice="use 0 to leave the counter out")
+        if counting is not None:
+            check_counts("MCAN", counting=counting)
         D = text.dim
         self.text, self.image = text, image
         self.features = nn.Linear(image.dim, D)
@@ -137,7 +146,7 @@ class MCAN(AnsweringModel):
         self.decoder = nn.ModuleList(DecoderLayer(D, heads, dropout) for _ in range(layers))
         self.flat_question = AttentionPooling(D, DiscreteAttention("softmax"), dropout)
         self.flat_image = AttentionPooling(D, attend, dropout, scores)
-        self.counter = ModulatedCounter(D, counting) if counting else None
+        self.counter = None if counting is None else ModulatedCounter(D, counting)
         self.norm = nn.LayerNorm(2 * D, eps=EPS)
         self.answers = nn.Linear(2 * D, answers)
         if norm == "unbiased":
@@ -320,7 +329,7 @@ class ModulatedCounter(nn.Module):
         """(B, 2 D) from locations (B, N, D) on a grid and questions (B, D); what is masked has no influence."""
         if grid is None or (not isinstance(grid, Tensor) and len(grid) != 2):
             got = "regions" if grid is None else f"a grid {tuple(grid)}"
-            raise DataError(f"ModulatedCounter: expected features on rows and columns, got {got}; set counting=0")
+            raise DataError(f"ModulatedCounter: expected features on rows and columns, got {got}; set counting=none")
         for bottleneck in self.bottlenecks:
             x = bottleneck(x, question, grid, mask)
         counted: Tensor = self.out(masked_mean(x, mask))

@@ -12,7 +12,7 @@ from foveate.attention import MECHANISMS, mechanism
 from foveate.errors import DataError
 from foveate.lab.encoders import ConvEncoder, StoredFeatures, TextEncoder
 from foveate.lab.features import ImageFeatures
-from foveate.lab.models import MCAN
+from foveate.lab.models import MCAN, MCANSettings
 
 
 def tiny(attend: str = "softmax", *, dropout: float = 0.0, **options: int) -> MCAN:
@@ -221,8 +221,17 @@ def test_a_counter_needs_a_grid() -> None:
     features, tokens, mask = inputs()
     with pytest.raises(DataError, match="ModulatedCounter: expected features on rows and columns, got regions; set co"):
         counting()(ImageFeatures(features.values, None), tokens, mask)
-    with pytest.raises(ValueError, match=r"MCAN: expected counting >= 0, got -1; use 0 to leave the counter out"):
-        tiny(counting=-1)
+    with pytest.raises(ValueError, match=r"MCAN: expected counting as a whole number >= 1, got 0"):
+        tiny(counting=0)
+
+
+def test_the_setting_builds_the_counter() -> None:
+    text, image = {"vocabulary": 20, "word_dim": 6}, StoredFeatures(10)
+    for counting in (None, 1, 3):
+        model = MCANSettings(16, heads=2, layers=1, counting=counting).build(
+            **text, image=image, attend=mechanism("softmax"), answers=5
+        )
+        assert (0 if model.counter is None else len(model.counter.bottlenecks)) == (counting or 0)
 
 
 def test_reads_images_and_drops_only_in_training() -> None:
