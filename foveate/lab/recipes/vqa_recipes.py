@@ -11,6 +11,7 @@ already leave most cells without attention. The variants of the papers have thes
     K ellipses (Farinhas 2021, K-MCA)                      mechanism=k-mca
     as many ellipses as needed (Farinhas et al. 2021)      mechanism=multimodal
     sparse, in patches (Martins et al. 2020)               mechanism=tvmax mechanism_options.smoothness=0.01
+    a counter on the grid beside it (Nguyen et al. 2020)   model.counting=2
 """
 
 from __future__ import annotations
