@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
@@ -16,13 +17,8 @@ from foveate.io import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-import math
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 
-from torch import Tensor
-
-from foveate.attention.attended import Attended
+    from foveate.attention.attended import Attended
 
 
 class UsageError(FoveateError):
@@ -320,6 +316,10 @@ def as_json(value: Any) -> Any:
     >>> as_json({"path": Path("a.png"), "score": float("nan"), "best": (("red", 0.5),)})
     {'path': 'a.png', 'score': None, 'best': [['red', 0.5]]}
     """
+    from torch import Tensor  # which must not be loaded before threads are chosen
+
+    from foveate.attention.attended import Attended
+
     if isinstance(value, Attended):
         return _attention(value)
     if isinstance(value, Tensor):
