@@ -45,14 +45,12 @@ class Points:
         positions: (N, d) shared or (B, N, d) cell centres, d = 1 or 2; constants of the fit, without a gradient.
         floor: (d,) or (B, d) diagonal of F, the covariance of a point in its cell.
         spread: whether ℓ is that of weights spread over their cells (with the trace of F) or of points.
-        even: (B,) ℓ of a density that is uniform on the locations that count, 0 on the whole image; None for 0.
     """
 
     weights: Tensor
     positions: Tensor
     floor: Tensor
     spread: bool = True
-    even: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)

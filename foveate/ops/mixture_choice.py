@@ -70,9 +70,7 @@ def choose_components(
     if ours and start != "split" and native.can_mix(points.weights, points.positions, points.floor, most + background):
         means, variance = round_means(start, points, plan, generator)
         cells, haze = (points.weights, points.positions, both_floors(points)), BACKGROUND if background else 0.0
-        begin, end, costs, likelihood = native.choose(
-            *cells, means, plan, variance, haze, penalty, points.even, iterations
-        )
+        begin, end, costs, likelihood = native.choose(*cells, means, plan, variance, haze, penalty, iterations)
         first = unpack(begin, background) if again else None
         return Choice(first, unpack(end, background), likelihood, costs)
     begins, ends, likelihoods = [], [], []
@@ -90,7 +88,7 @@ def choose_components(
     first = take(_join(begins), chosen) if again else None
     last, likelihood = take(_join(ends), chosen), each.gather(-1, chosen[:, None])
     if own and background:
-        nothing = least >= -SAME if points.even is None else least >= -2 * points.even[:, None] - SAME
+        nothing = least >= -SAME  # ℓ of a background alone is 0
         likelihood = likelihood.masked_fill(nothing, 0)
         last, first = _only_background(last, nothing), None if first is None else _only_background(first, nothing)
     return Choice(first, last, likelihood, costs)

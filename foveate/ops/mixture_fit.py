@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import at_least_float32, check_counts, check_floating, check_number
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 from foveate.ops.compact import CompactDensity
 from foveate.ops.density import Density
 from foveate.ops.em import GaussianMixtures, Mixing, Points, expectation_maximisation
@@ -73,7 +73,8 @@ def fit_mixture(
             Components in the same region then compete until one is left, so that K varies without model selection;
             components in different regions survive as long as their masses differ by less than 2/3. The weights of a
             "spread" or "random" start halve from one component to the next, so that equal components compete too.
-        background: add a uniform density on the image, whose weight EM estimates (`Mixture.background`). The
+        background: add a uniform density on the image, or on what a mask leaves of it, whose weight EM estimates
+            (`Mixture.background`). The
             mixture is then positive everywhere in the image, also with components of bounded support.
         likelihood: "cell", of weights spread over their cells, or "point", of points at the cell centres: the papers'.
             They differ by the trace term of `foveate.ops.em`: up to 2 in `−2 ℓ`, for components on single cells.
@@ -94,7 +95,7 @@ def fit_mixture(
     """
     where = "fit_mixture"
     _check_options(where, start, components=components, iterations=iterations, restarts=restarts)
-    points, filled = _points(where, weights, positions, mask, floor, likelihood)
+    points, filled, length = _points(where, weights, positions, mask, floor, likelihood, background)
     mixing: Mixing | None = _sparse_mixing if sparse_components else None
     begin = initial(start, points, components, restarts, generator, background)
     if sparse_components and start != "split":
@@ -103,7 +104,7 @@ def fit_mixture(
         with torch.no_grad():
             begin = take(begin, best_restart(expectation_maximisation(points, begin, iterations, mixing)[1]))
     mixtures, log_likelihood = expectation_maximisation(points, begin, iterations, mixing)
-    return _result(mixtures, log_likelihood, filled, family)
+    return _result(mixtures, log_likelihood, filled, family, length)
 
 
 def select_mixture(
@@ -129,7 +130,8 @@ def select_mixture(
     (`foveate.ops.em`), π_0 the weight of the background in the fit with the most components. The likelihood that a
     component can gain is proportional to its mass and to its contrast with the background; hence the square.
 
-    K = 0, the background alone, where no K is better than weights that are even over the locations that count.
+    K = 0, the background alone, where no K is better. Under a mask the background is uniform over the locations that
+    count, so that ℓ of K = 0 is minus the logarithm of their area.
 
     Args:
         weights, positions, iterations, restarts, mask, generator, floor, family, likelihood: as in `fit_mixture`.
@@ -164,18 +166,18 @@ def select_mixture(
     where = "select_mixture"
     _check_options(where, start, max_components=max_components, iterations=iterations, restarts=restarts)
     if criterion not in CRITERIA:
-        raise ValueError(
+        raise WrongValue(
             f"{where}: expected criterion {' or '.join(map(repr, CRITERIA))}, got {criterion!r}; use 'own'"
         )
     check_number(where, "penalty", penalty, least=0, advice="0.3 suits floor='cell'")
-    points, filled = _points(where, weights, positions, mask, floor, likelihood)
+    points, filled, length = _points(where, weights, positions, mask, floor, likelihood, background)
     # without background one Gaussian is the same from every start
     plan = [(k, restarts if k > 1 or background else 1) for k in range(1, max_components + 1)]
     choice = choose_components(points, start, plan, penalty, iterations, generator, background, criterion)
     mixtures, log_likelihood = choice.end, choice.log_likelihood
     if choice.begin is not None:
         mixtures, log_likelihood = expectation_maximisation(points, choice.begin, iterations)
-    fit = _result(mixtures, log_likelihood, filled, family)
+    fit = _result(mixtures, log_likelihood, filled, family, length)
     return replace(fit, criterion=choice.criterion.reshape(*filled.shape, max_components))
 
 
@@ -185,11 +187,20 @@ def _check_options(where: str, start: str, **counts: int) -> None:
 
 
 def _points(
-    where: str, weights: Tensor, positions: Tensor, mask: Tensor | None, floor: Floor, likelihood: Likelihood
-) -> tuple[Points, Tensor]:
-    """The points with one batch axis, and (...) whether a row has weight; a row without gets uniform weights here."""
+    where: str,
+    weights: Tensor,
+    positions: Tensor,
+    mask: Tensor | None,
+    floor: Floor,
+    likelihood: Likelihood,
+    background: bool,
+) -> tuple[Points, Tensor, Tensor | None]:
+    """The points with one batch axis, (...) whether a row has weight, and the unit of length (B or 1, 1), None for one.
+
+    A row without weight gets uniform weights here.
+    """
     if likelihood not in ("cell", "point"):
-        raise ValueError(f"{where}: expected likelihood 'cell' or 'point', got {likelihood!r}; the papers' is 'point'")
+        raise WrongValue(f"{where}: expected likelihood 'cell' or 'point', got {likelihood!r}; the papers' is 'point'")
     check_floating(where, "weights", weights)
     weights = at_least_float32(weights)
     positions = positions.to(weights)
@@ -203,19 +214,28 @@ def _points(
         positions = positions.new_full((1, positions.shape[-1]), 0.5)
     batch, N = weights.shape[:-1], weights.shape[-1]
     weights, filled = _unit_weights(where, weights, mask)
-    spread = floor_diagonal(where, positions, mask, floor)
-    even = None if mask is None else _even_likelihood(positions, mask).expand(batch).reshape(-1)
+    spread, length = floor_diagonal(where, positions, mask, floor), None
+    if background:
+        cell = spread if floor == "cell" else cell_variance(positions, mask)
+        length = _length_of_what_counts(positions, mask, cell)
+        positions, spread = positions / length[..., None, None], spread / length[..., None].square()
+        length = (length.expand(batch) if length.ndim else length).reshape(-1, 1)
     if positions.ndim > 2:
         positions = positions.expand(*batch, *positions.shape[-2:]).reshape(-1, *positions.shape[-2:])
     if spread.ndim > 1:
         spread = spread.expand(*batch, -1).reshape(-1, spread.shape[-1])
-    return Points(weights.reshape(-1, N), positions, spread, likelihood == "cell", even), filled.squeeze(-1)
+    return Points(weights.reshape(-1, N), positions, spread, likelihood == "cell"), filled.squeeze(-1), length
 
 
-def _even_likelihood(positions: Tensor, mask: Tensor) -> Tensor:
-    """(...) log p of the density p that is uniform on the cells that count: minus the logarithm of their area."""
-    cell = (12 * cell_variance(positions, mask)).prod(-1).sqrt()
-    return -(mask.sum(-1).clamp(min=1) * cell).clamp(max=1).log()
+def _length_of_what_counts(positions: Tensor, mask: Tensor | None, cell: Tensor) -> Tensor:
+    """(...) the unit of length in which what counts has an area of one; exactly one on a whole image.
+
+    The background of EM has density one. In this unit it is uniform over the locations that count instead of over the
+    whole image, and no shape of a mask is taken for structure.
+    """
+    count = positions.shape[-2] if mask is None else mask.sum(-1).clamp(min=1)
+    area = count * (12 * cell).prod(-1).sqrt()
+    return torch.where(area > 0.999, 1.0, area ** (1 / positions.shape[-1])).to(positions)
 
 
 def _unit_weights(where: str, weights: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -242,8 +262,16 @@ def _sparse_mixing(mass: Tensor) -> Tensor:
     return sparsemax(SPARSE_SCALE * mass)
 
 
-def _result(mixtures: GaussianMixtures, log_likelihood: Tensor, filled: Tensor, family: Family) -> Mixture:
-    """The mixture in the batch shape of `filled` from one Gaussian mixture per row."""
+def _result(
+    mixtures: GaussianMixtures, log_likelihood: Tensor, filled: Tensor, family: Family, length: Tensor | None
+) -> Mixture:
+    """The mixture in the batch shape of `filled` from one Gaussian mixture per row, in units of `length`."""
+    if length is not None:
+        unit = length[..., None, None]
+        mixtures = replace(
+            mixtures, mean=mixtures.mean * unit, covariance=mixtures.covariance * unit[..., None].square()
+        )
+        log_likelihood = log_likelihood - mixtures.mean.shape[-1] * length.log()
     mean = mixtures.mean.reshape(*filled.shape, *mixtures.mean.shape[2:])
     covariance = mixtures.covariance.reshape(*mean.shape, mean.shape[-1])
     weights = torch.where(filled.unsqueeze(-1), mixtures.log_weights.exp().reshape(mean.shape[:-1]), 0.0)

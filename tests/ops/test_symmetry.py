@@ -144,6 +144,21 @@ def test_structure_beside_a_mask_is_found() -> None:
     assert (heaviest - 0.3).abs().max() < 0.1
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_a_haze_over_what_a_mask_leaves_is_background(native: bool) -> None:
+    positions = cell_centres(14, 14)
+    for seen in (positions[:, 0] < 0.5, (positions - 0.5).abs().amax(-1) < 0.35, positions[:, 1] > 0.2):
+        middle = positions[seen].mean(0)
+        blob = torch.exp(-120 * (positions - middle).square().sum(-1)) * seen
+        weights = 0.3 * blob / blob.sum() + 0.7 * seen / seen.sum()
+        with only_torch() if not native else torch.no_grad():
+            fit = select_mixture(weights, positions, mask=seen)
+        assert fit.components_used.item() == 1
+        assert fit.background is not None
+        assert fit.background.item() == pytest.approx(0.7, abs=0.03)
+        torch.testing.assert_close(fit.components.mean[fit.weights.argmax()], middle, atol=0.02, rtol=0)
+
+
 def test_a_symmetric_line() -> None:
     half = torch.randn(5, 6, dtype=torch.float64, generator=seeded(0))
     weights = torch.softmax(3 * torch.cat([half, half.flip(-1)], -1), -1)

@@ -30,7 +30,7 @@ AGREEMENT = {
     "em": (5e-4, 1e-9),  # up to ten steps, of which each multiplies what rounding leaves
     "choice": (1e-4, 1e-8),
 }
-INTERFACE = 7  # of module.cpp: a build with another number is stale and stays unused until `pip install` is run again
+INTERFACE = 8  # of module.cpp: a build with another number is stale and stays unused until `pip install` is run again
 
 
 def _load() -> ModuleType | None:

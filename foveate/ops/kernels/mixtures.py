@@ -131,20 +131,15 @@ def choose(
     variance: float,
     background: float,
     penalty: float,
-    even: Tensor | None,
     iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """EM from round Gaussians at means (B or 1, S, 2), kinds of 1, 2, ... components, and the kind of least criterion.
-
-    Args:
-        even: (B,) log-likelihood of even weights, None where it is 0, as that of a background alone.
 
     Returns:
         where the best start of the chosen kind begins and ends, (B, 1, K, 6) with absent components, and a background
         of weight above zero last; the criterion (B, kinds); the log-likelihood (B, 1) of the chosen kind.
     """
     weights, positions, floor, means = (x.detach().contiguous() for x in (weights, positions, floor, means))
-    even = None if even is None else even.contiguous()
     (B, N), kinds = weights.shape, len(plan)
     begin = weights.new_empty(B, 1, kinds + (background > 0), 6)
     end, criterion, likelihood = torch.empty_like(begin), weights.new_empty(B, kinds), weights.new_empty(B, 1)
@@ -157,7 +152,6 @@ def choose(
         variance,
         background,
         penalty,
-        0 if even is None else even.data_ptr(),
         begin.data_ptr(),
         end.data_ptr(),
         criterion.data_ptr(),

@@ -55,7 +55,6 @@ struct EmChoice {
   long means_stride;
   StartPlan plan;
   double variance, background, penalty;  // a background of weight 0 is none
-  const T* even;  // log-likelihood of even weights (B,), that of a background alone being 0; null where it is 0 for all
 };
 
 // Weighted EM in the plane; see em.inc and em_choice.inc for the layouts.

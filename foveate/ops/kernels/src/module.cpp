@@ -169,12 +169,12 @@ bool spread(bool wide, uintptr_t weights, uintptr_t positions, long position_str
 }
 
 void em_choose(bool wide, const Cells& cells, uintptr_t means, long means_stride, const Plan& plan, double variance,
-               double background, double penalty, uintptr_t even, uintptr_t begin, uintptr_t end, uintptr_t criterion,
+               double background, double penalty, uintptr_t begin, uintptr_t end, uintptr_t criterion,
                uintptr_t likelihood, long B, long N, long iterations, int threads) {
   const Kinds kinds(plan);
   by_size(wide, [&](auto zero) {
     using T = decltype(zero);
-    const EmChoice<T> choice = {at<T>(means), means_stride, kinds.plan(), variance, background, penalty, at<T>(even)};
+    const EmChoice<T> choice = {at<T>(means), means_stride, kinds.plan(), variance, background, penalty};
     em_kernels<T>().choose(cells_of<T>(cells), choice, at<T>(begin), at<T>(end), at<T>(criterion), at<T>(likelihood), B, N, iterations,
               threads);
   });
@@ -294,7 +294,7 @@ void stream_backward(const StreamCall& call, const std::vector<uintptr_t>& from,
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.attr("interface") = 7;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
+  m.attr("interface") = 8;  // INTERFACE of foveate/ops/kernels/__init__.py: one more for every change of a signature
   m.def("unit", &unit_name);
   m.def("entmax_forward", &entmax_forward);
   m.def("entmax_backward", &entmax_backward);
