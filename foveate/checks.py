@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from foveate.errors import NotANumber, ShapeError
+from foveate.errors import NotANumber, ShapeError, WrongType, WrongValue
 
 Rows = int | slice | Sequence[int] | Tensor
 
@@ -24,9 +24,9 @@ def is_tracing() -> bool:
 def check_floating(where: str, name: str, x: Tensor) -> None:
     """Raises TypeError if `x` is not a floating-point tensor."""
     if not isinstance(x, Tensor):
-        raise TypeError(f"{where}: expected {name} as a tensor, got {type(x).__name__}; wrap it in torch.as_tensor")
+        raise WrongType(f"{where}: expected {name} as a tensor, got {type(x).__name__}; wrap it in torch.as_tensor")
     if not x.is_floating_point():
-        raise TypeError(f"{where}: expected floating-point {name}, got {x.dtype}; call .float() first")
+        raise WrongType(f"{where}: expected floating-point {name}, got {x.dtype}; call .float() first")
 
 
 def check_ndim(where: str, name: str, x: Tensor, least: int, shape: str) -> None:
@@ -58,7 +58,7 @@ def check_mask(where: str, mask: Tensor, shape: Sequence[int]) -> None:
     """Raises TypeError if the mask is not boolean, ShapeError if it does not broadcast to exactly `shape`."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"{where}: expected a boolean mask, got {got}; use mask.bool(), True where a location counts")
+        raise WrongType(f"{where}: expected a boolean mask, got {got}; use mask.bool(), True where a location counts")
     fits = mask.ndim <= len(shape) and all(
         m in (1, s) for m, s in zip(reversed(mask.shape), reversed(tuple(shape)), strict=False)
     )
@@ -100,7 +100,7 @@ def check_number(
     if ok and above is not None:
         ok = value > above
     if not ok:
-        raise ValueError(f"{where}: expected {name} {bound}, got {value!r}; {advice}")
+        raise WrongValue(f"{where}: expected {name} {bound}, got {value!r}; {advice}")
 
 
 def check_counts(where: str, **counts: int) -> None:
@@ -108,11 +108,11 @@ def check_counts(where: str, **counts: int) -> None:
 
     >>> check_counts("answer", top=0)
     Traceback (most recent call last):
-    ValueError: answer: expected top as a whole number >= 1, got 0; use 1 or more
+    foveate.errors.WrongValue: answer: expected top as a whole number >= 1, got 0; use 1 or more
     """
     for name, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{where}: expected {name} as a whole number >= 1, got {value!r}; use 1 or more")
+            raise WrongValue(f"{where}: expected {name} as a whole number >= 1, got {value!r}; use 1 or more")
 
 
 def beside_rows(where: str, name: str, option: Tensor, x: Tensor, dims: Sequence[int]) -> Tensor:
@@ -200,7 +200,7 @@ def index_examples(where: str, rows: Rows, B: int) -> slice | Tensor:
 
 def _numbers(where: str, rows: int | Sequence[int]) -> list[int]:
     if isinstance(rows, bool) or not isinstance(rows, SupportsIndex | Sequence) or isinstance(rows, str):
-        raise TypeError(
+        raise WrongType(
             f"{where}: expected an int, a slice, a sequence or a tensor, got {type(rows).__name__}; number the examples"
         )
     return [index(row) for row in rows] if isinstance(rows, Sequence) else [index(rows)]
@@ -215,4 +215,4 @@ class CheckedSizes:
         check_counts(where, **{name: value for name, value in values.items() if type(value) is int})
         for name, value in values.items():
             if name.endswith("dropout") and not 0 <= value <= 1:
-                raise ValueError(f"{where}: expected {name} from 0 to 1, got {value!r}; pass a probability")
+                raise WrongValue(f"{where}: expected {name} from 0 to 1, got {value!r}; pass a probability")

@@ -10,6 +10,14 @@ class FoveateError(Exception):
     """Base class of all errors defined by foveate."""
 
 
+class WrongValue(FoveateError, ValueError):
+    """A value is none of those that are expected; in Python, a ValueError."""
+
+
+class WrongType(FoveateError, TypeError):
+    """An argument has a type that is not expected; in Python, a TypeError."""
+
+
 class ShapeError(FoveateError, ValueError):
     """A tensor has the wrong shape."""
 
@@ -36,7 +44,7 @@ class UnknownName(FoveateError, LookupError):
         others = f"use one of {', '.join(names)}" if names else "none are available"
         hint = f"did you mean {near[0]!r}?" if near else others
         super().__init__(f"{kind}: expected a known name, got {name!r}; {hint}")
-        self.kind, self.name, self.nearest = kind, name, near[0] if near else None
+        self.kind, self.name, self.known, self.nearest = kind, name, names, near[0] if near else None
 
 
 class MissingExtra(FoveateError, ImportError):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.attention.arguments import split_mask
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 from foveate.ops import TRANSFORMS
 from foveate.registry import optional
 from foveate.watch.adapting import adapt
@@ -122,7 +122,7 @@ def _with_grid(change: Change, module: nn.Module, count: int) -> Change:
     prefix = count - grid[0] * grid[1]
     # CLS, distillation token and registers; any other number of keys means images of another size.
     if not 0 <= prefix <= 2 + (getattr(config, "num_register_tokens", 0) or 0):
-        raise ValueError(
+        raise WrongValue(
             f"foveate-{change.name}: expected images of {height} x {width} pixels, got {count} keys; use "
             f'foveate.hf.use(model, "{change.name}"), which follows the size of the images'
         )
@@ -164,11 +164,11 @@ def use(
     chosen = module_filter(layers)
     for path, module in attention_modules(model):
         if chosen(path) and _has_sinks(module):
-            raise ValueError(_sinks_message(name, path))
+            raise WrongValue(_sinks_message(name, path))
     changed = swap(model, change, chosen)
     try:
         if not changed.names:
-            raise ValueError(f"use: expected attention modules among layers={layers!r}, got none; pass other layers")
+            raise WrongValue(f"use: expected attention modules among layers={layers!r}, got none; pass other layers")
         check(model, inputs, layers=changed.names)
     except BaseException:
         changed.restore()
@@ -219,7 +219,7 @@ def check(model: nn.Module, inputs: Mapping[str, Any] | None = None, *, layers: 
     past = [row.name for row in seen if row.via != "foveate"] + seen.unseen
     past += [name for name, module in attention_modules(model) if chosen(name) and not is_over_tokens(module)]
     if past or not through:
-        raise ValueError(_past_message(sorted(set(past)), len(through)))
+        raise WrongValue(_past_message(sorted(set(past)), len(through)))
     return sorted(through)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongValue
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -291,7 +291,7 @@ def _to_8_bits(values: np.ndarray, white: float | None) -> np.ndarray:
     """
     values = values.astype(np.float64)
     if not np.isfinite(values).all():
-        raise ValueError("pixels that are not finite")
+        raise WrongValue("pixels that are not finite")
     low, high = min(0.0, values.min()), values.max()
     if white is None:
         scales = (255.0, 65535.0, 4294967295.0) if (values == values.round()).all() else (1.0, 255.0, 65535.0)
@@ -357,7 +357,11 @@ class ProgressBar:
             self._bar.set_postfix_str(note, refresh=count == 0)
             self._bar.update(count)
         now = time.monotonic()
-        if self.lines and count and (self._printed is None or now - self._printed >= self.every or self.done == self.total):
+        if (
+            self.lines
+            and count
+            and (self._printed is None or now - self._printed >= self.every or self.done == self.total)
+        ):
             self._printed, seconds = now, max(now - self.start, 1e-9)
             rate = max(self.done - self.before, 1e-9) / seconds
             parts = [f"{self.what}: {self.done} of {self.total} {self.unit}s", *filter(None, [note])]

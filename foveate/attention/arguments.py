@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_floating, check_mask, check_ndim, is_tracing
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongType
 from foveate.ops.fused import FAR_BELOW
 from foveate.ops.grid import canvas_places, cell_centres, cell_centres_1d, ragged_centres
 from foveate.ops.resample import resample_map
@@ -39,7 +39,7 @@ def as_grid(where: str, grid: AnyGrid | None) -> Grid | None:
     if isinstance(grid, SupportsIndex):
         return (index(grid),)
     if not hasattr(grid, "__len__"):
-        raise TypeError(
+        raise WrongType(
             f"{where}: expected grid as (H, W), a list of pairs or a tensor, got {type(grid).__name__}; pass rows and "
             "columns"
         )
@@ -58,7 +58,7 @@ def as_grid(where: str, grid: AnyGrid | None) -> Grid | None:
 def _as_pairs(where: str, grid: Tensor) -> Tensor:
     """Rows and columns per example as int64, (0, 0) where there is no cell."""
     if grid.is_floating_point() or grid.is_complex() or grid.dtype == torch.bool:
-        raise TypeError(f"{where}: expected a grid of whole numbers, got {grid.dtype}; use grid.long()")
+        raise WrongType(f"{where}: expected a grid of whole numbers, got {grid.dtype}; use grid.long()")
     grid = grid.long()
     if not is_tracing() and not grid.is_meta and bool((grid < 0).any()):
         first = grid[(grid < 0).reshape(len(grid), -1).any(-1)][0].tolist() if grid.ndim else grid.item()

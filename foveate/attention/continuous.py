@@ -25,7 +25,7 @@ from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.fits import Fit
 from foveate.attention.mechanism import Mechanism, Temperature, learned_options, read_options, register_option
 from foveate.checks import check_heads
-from foveate.errors import ShapeError, UnknownName
+from foveate.errors import ShapeError, UnknownName, WrongValue
 from foveate.ops import fenchel_young_loss, softmax
 from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.density import Density
@@ -89,7 +89,7 @@ class ContinuousAttention(nn.Module):
     ) -> None:
         super().__init__()
         if positions not in get_args(Positions):
-            raise ValueError(
+            raise WrongValue(
                 f"continuous attention: expected positions 'centres' or 'ends', got {positions!r}; use 'centres'"
             )
         self.fit, self.basis, self.ridge, self.padding, self.positions = fit, basis, ridge, padding, positions
@@ -327,7 +327,7 @@ class ContinuousSelfAttention(nn.Module):
         check_heads("ContinuousSelfAttention", dim, heads)
         side = math.isqrt(functions)
         if side * side != functions:
-            raise ValueError(
+            raise WrongValue(
                 f"ContinuousSelfAttention: expected a square number of functions, got {functions}; use {side * side}"
             )
         self.heads, self.functions, self.ridge = heads, functions, ridge

@@ -35,7 +35,7 @@ from foveate.attention.mechanism import (
     register_option,
 )
 from foveate.checks import as_number, at_least_float32, beside_rows, check_number, is_tracing
-from foveate.errors import ShapeError, UnknownName
+from foveate.errors import ShapeError, UnknownName, WrongValue
 from foveate.ops import TRANSFORMS, Transform, fenchel_young_loss, gfusedmax, sparsemax, tvmax
 from foveate.ops.grid import lattice_edges
 from foveate.ops.reading import weighted_sum
@@ -207,7 +207,7 @@ class DiscreteAttention(nn.Module):
             edges = lattice_edges(*size, device=scores.device) + prefix
             return self.row.function(scores, edges, mask=keep, **self.values())
         if self.row.prox is None:
-            raise ValueError(
+            raise WrongValue(
                 f"{self.name}: expected a transform that is the sparsemax of a prox, got one whose row names none; "
                 "use prefix=None"
             )
@@ -274,7 +274,7 @@ class DiscreteAttention(nn.Module):
             known = type(temperature) in (Tensor, nn.Parameter) and not temperature.is_meta and not is_tracing()
             if known and not bool((temperature > 0).all()):
                 least = float(temperature.detach().min())
-                raise ValueError(
+                raise WrongValue(
                     f"{self.name}: expected temperature > 0, got {least:g}; 1 leaves the scores as they are"
                 )
             return beside_rows(self.name, "temperature", temperature, scores, (-1,))

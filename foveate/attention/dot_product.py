@@ -15,7 +15,7 @@ from foveate.attention.mechanism import mechanism
 from foveate.attention.sparse_weights import SparseWeights
 from foveate.attention.streaming import stream, stream_sparse
 from foveate.checks import at_least_float32, check_floating, check_ndim
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 
 WHERE = "scaled_dot_product_attention"
 Weigh = str | Callable[..., Tensor]
@@ -132,7 +132,7 @@ def scaled_dot_product_attention(
         )
     check_parts(query, key, value, enable_gqa)
     if is_causal and attn_mask is not None:
-        raise ValueError(f"{WHERE}: expected attn_mask or is_causal, got both; combine them in attn_mask")
+        raise WrongValue(f"{WHERE}: expected attn_mask or is_causal, got both; combine them in attn_mask")
     attend = None if callable(transform) else mechanism(transform, **options)
     if not return_weights and grid is None:
         streamed = stream(WHERE, attend, query, key, value, attn_mask, dropout_p, is_causal, scale)
@@ -225,7 +225,7 @@ def attend_heads(
         return F.dropout(weights, dropout_p).to(value.dtype) @ value, weights
     if prefix or dropout_p:
         what = f"prefix={prefix}" if prefix else f"dropout_p={dropout_p}"
-        raise ValueError(
+        raise WrongValue(
             f"{WHERE}: expected a discrete transform beside {what}, got a density, which has no weights for single "
             "tokens; use 0"
         )

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from foveate.errors import UnknownName
+from foveate.errors import UnknownName, WrongValue
 from foveate.ops import entmax
 from foveate.registry import lookup
 
@@ -151,9 +151,9 @@ class Learnable(nn.Module):
         super().__init__()
         if not low < initial or (high is not None and not initial <= high):
             bounds = f"{low} < initial" + ("" if high is None else f" <= {high}")
-            raise ValueError(f"Learnable: expected {bounds}, got {initial}; start inside the bounds")
+            raise WrongValue(f"Learnable: expected {bounds}, got {initial}; start inside the bounds")
         if high is None and not 1e-6 < initial - low < 1e6:
-            raise ValueError(f"Learnable: expected {low} + 1e-6 < initial < {low} + 1e6, got {initial}; start inside")
+            raise WrongValue(f"Learnable: expected {low} + 1e-6 < initial < {low} + 1e6, got {initial}; start inside")
         self.low, self.high = low, high
         share = initial - low if high is None else min((initial - low) / (high - low), 1 - 1e-3)
         raw = _straighten(math.log(share)) if high is None else math.log(share / (1 - share))
@@ -213,7 +213,7 @@ def learned_options(
         for_all: more of them, with one number for all heads.
     """
     if heads is not None and not learnable:
-        raise ValueError(
+        raise WrongValue(
             f"{where}: expected learnable beside heads={heads}, got learnable={learnable!r}; pass learnable=True, or "
             "an option as a tensor with one number per head"
         )

@@ -25,7 +25,7 @@ from foveate.attention.discrete import DiscreteAttention
 from foveate.attention.mechanism import MECHANISMS
 from foveate.attention.streaming import stream
 from foveate.checks import at_least_float32, check_heads, check_mask, check_shape
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 from foveate.registry import lookup
 
 WHERE = "MultiheadAttention"
@@ -83,7 +83,7 @@ class MultiheadAttention(nn.Module):
             options["heads"] = heads
         self.transform = lookup("mechanism", transform, MECHANISMS).build(**options)
         if dropout and not isinstance(self.transform, DiscreteAttention):
-            raise ValueError(
+            raise WrongValue(
                 f"{WHERE}: expected dropout=0 beside transform={transform!r}, got {dropout}; a density has no weights "
                 "to drop"
             )
@@ -279,7 +279,7 @@ class AttentionPool(nn.Module):
     ) -> None:
         super().__init__()
         if queries < 1:
-            raise ValueError(f"AttentionPool: expected queries >= 1, got {queries}; use 1")
+            raise WrongValue(f"AttentionPool: expected queries >= 1, got {queries}; use 1")
         self.query = nn.Parameter(torch.randn(queries, dim) * dim**-0.5)
         self.attend = MultiheadAttention(dim, heads, transform=mechanism, **options)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foveate.checks import check_counts, check_floating, check_number, check_shape
-from foveate.errors import ShapeError, UnknownName
+from foveate.errors import ShapeError, UnknownName, WrongValue
 from foveate.metrics.maps import spearman
 from foveate.metrics.statistics import bootstrap_interval
 
@@ -454,7 +454,7 @@ def cells_removed(fraction: float, N: int) -> int:
 def _from_zero(where: str, fractions: Sequence[float]) -> Tensor:
     values = list(fractions)
     if not values or any(not 0 < value <= 1 for value in values) or values != sorted(values):
-        raise ValueError(f"{where}: expected ascending fractions above 0 and at most 1, got {values}; pass such as 0.2")
+        raise WrongValue(f"{where}: expected ascending fractions above 0 and at most 1, got {values}; pass such as 0.2")
     return torch.tensor([0.0, *values], dtype=torch.float64)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foveate.checks import check_number
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 from foveate.registry import lookup
 
 Values: TypeAlias = npt.ArrayLike
@@ -213,7 +213,7 @@ def _check_examples(where: str, table: Floats, clusters: Sequence[Hashable] | No
             "pass one value and one cluster per example"
         )
     if not table.size or np.isnan(table).all():
-        raise ValueError(f"{where}: expected at least one known value, got none; check the examples")
+        raise WrongValue(f"{where}: expected at least one known value, got none; check the examples")
 
 
 def _by_cluster(

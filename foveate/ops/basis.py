@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_floating, check_ndim, check_number, check_shape, is_tracing
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 from foveate.ops.cells import cell_masses, line_masses, normal_masses
 from foveate.ops.grid import cell_centres, cell_centres_1d, linspace_centres
 from foveate.ops.radial import radial_pdf
@@ -54,7 +54,7 @@ class Basis(ABC):
         check_ndim(name, "centres", self.centres, 2, "(J, d)")
         check_shape(name, "variance", self.variance, (self.centres.shape[-1],), "(d,)")
         if not self.variance.is_meta and not is_tracing() and not bool((self.variance > 0).all()):
-            raise ValueError(f"{name}: expected variance > 0, got {self.variance.tolist()}; the papers use 0.001")
+            raise WrongValue(f"{name}: expected variance > 0, got {self.variance.tolist()}; the papers use 0.001")
 
     @classmethod
     def grid(
@@ -80,13 +80,13 @@ class Basis(ABC):
         """
         where = f"{cls.__name__}.grid"
         if dim not in (1, 2):
-            raise ValueError(f"{where}: expected dim 1 or 2, got {dim}; build other dimensions from their centres")
+            raise WrongValue(f"{where}: expected dim 1 or 2, got {dim}; build other dimensions from their centres")
         check_number(where, "variance", variance, above=0, advice="the papers use 0.001")
         side = count if dim == 1 else math.isqrt(max(count, 0))
         if count < 1 or side**dim != count:
             near = max(1, round(math.sqrt(max(count, 1)))) ** 2 if dim == 2 else 1
             what = "a perfect square as count in two dimensions" if dim == 2 else "count >= 1"
-            raise ValueError(f"{where}: expected {what}, got {count}; use {near}")
+            raise WrongValue(f"{where}: expected {what}, got {count}; use {near}")
         centres = linspace_centres(side, dim, dtype=dtype or torch.float64)
         return cls(centres, torch.full((dim,), variance, dtype=centres.dtype))
 
@@ -105,7 +105,7 @@ class Basis(ABC):
         # index() turns a symbolic size of torch.compile into a number, which the constants below depend on
         cells = (index(H),) if W is None else (index(W), index(H))
         if min(cells) < 1:
-            raise ValueError(f"{cls.__name__}.for_grid: expected at least one cell, got H={H}, W={W}; count the cells")
+            raise WrongValue(f"{cls.__name__}.for_grid: expected at least one cell, got H={H}, W={W}; count the cells")
         if torch.compiler.is_compiling():  # a constant of the graph can be a tensor but not a basis
             return cls(*_suited_tensors(cls, cells), cells)
         return _suited(cls, cells)

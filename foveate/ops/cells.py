@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import is_tracing
+from foveate.errors import WrongValue
 from foveate.ops.moments import lower_root, whiten
 from foveate.ops.quadrature import gauss_legendre, mapped_nodes
 from foveate.ops.radial import peak, radial_cdf, radial_reach, support_ratio
@@ -83,11 +84,11 @@ def check_grid(where: str, dim: int, H: int, W: int | None) -> None:
     """Raises ValueError if the map has not as many axes as the density has dimensions, or no cell."""
     if (W is None) != (dim == 1):
         wanted = "H only, the number of cells," if dim == 1 else "H and W"
-        raise ValueError(
+        raise WrongValue(
             f"{where}: expected {wanted} for a density of dimension {dim}, got H={H}, W={W}; change the call"
         )
     if not is_tracing() and min(H, H if W is None else W) < 1:
-        raise ValueError(f"{where}: expected at least one cell, got H={H}, W={W}; use at least one row and column")
+        raise WrongValue(f"{where}: expected at least one cell, got H={H}, W={W}; use at least one row and column")
 
 
 def _nodes(chords: Tensor, power: float) -> int:

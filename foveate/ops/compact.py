@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foveate.errors import WrongType, WrongValue
 from foveate.ops.basis import Basis, GaussianBasis
 from foveate.ops.cells import cell_masses, check_grid, line_masses
 from foveate.ops.density import Density, Ellipses
@@ -67,7 +68,7 @@ class CompactDensity(Density):
         """Contours that contain the fraction `level` in (0, 1] of the mass; level = 1 is the edge of the support."""
         where = f"{type(self).__name__}.ellipses"
         if not 0 < level <= 1:
-            raise ValueError(f"{where}: expected 0 < level <= 1, got {level}; use level=1 for the edge of the support")
+            raise WrongValue(f"{where}: expected 0 < level <= 1, got {level}; use level=1 for the edge of the support")
         # In the plane, the fraction of the mass outside the relative radius r is (1 − r²)^{m+1}.
         inside = 1 - (1 - level) ** (1 / (self.power + 1))
         support = support_ratio(self.power, self.mean.shape[-1]) * self.covariance
@@ -171,7 +172,7 @@ class BetaGaussian(CompactDensity):
 
 def _check_alpha(where: str, alpha: float) -> None:
     if not 1 < alpha <= 2:
-        raise ValueError(f"{where}: expected 1 < alpha <= 2, got {alpha!r}; alpha = 1 is the Gaussian")
+        raise WrongValue(f"{where}: expected 1 < alpha <= 2, got {alpha!r}; alpha = 1 is the Gaussian")
 
 
 REACH = 8.0  # nodes per circle for one deviation of a bump: the circumference of the largest ellipse in an image
@@ -204,7 +205,7 @@ def alpha_change(mean: Tensor, covariance: Tensor, alpha: Tensor, basis: Basis) 
     """
     if not isinstance(basis, GaussianBasis):
         # The quadrature of a bump with an edge is good to a few per cent only.
-        raise TypeError(
+        raise WrongType(
             f"continuous-entmax: expected a GaussianBasis beside a learnable alpha, got {type(basis).__name__}; pass "
             "alpha as a number, or another basis"
         )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import Rows, index_examples
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 from foveate.ops.moments import principal_axes
 from foveate.ops.values import as_value
 
@@ -42,7 +42,7 @@ class Ellipses:
     def of(cls, where: str, centre: Tensor, matrix: Tensor) -> Ellipses:
         """One ellipse `(t − centre)ᵀ matrix⁻¹ (t − centre) = 1` per example, of weight one."""
         if centre.shape[-1] != 2:
-            raise ValueError(
+            raise WrongValue(
                 f"{where}: expected a density of the plane, got dimension {centre.shape[-1]}; plot its pdf"
             )
         squared, angle = principal_axes(matrix)

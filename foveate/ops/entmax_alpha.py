@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import at_least_float32, beside_rows, check_dim, check_floating, check_mask, is_tracing
+from foveate.errors import WrongType, WrongValue
 from foveate.ops import kernels
 from foveate.ops.simplex import MAX_ALPHA, _entmax_flat, _entmax_steep, _may_ask, _steep_product, limit_gradient
 
@@ -55,13 +56,13 @@ def entmax_by_row(scores: Tensor, alpha: Tensor) -> Tensor:
 def check_alpha(alpha: Tensor) -> None:
     """Raises ValueError if a known alpha is not in (1, 64]."""
     if not alpha.is_floating_point():
-        raise TypeError(f"entmax: expected floating-point alpha, got {alpha.dtype}; call .float() first")
+        raise WrongType(f"entmax: expected floating-point alpha, got {alpha.dtype}; call .float() first")
     known = type(alpha) in (Tensor, torch.nn.Parameter) and not alpha.is_meta and not is_tracing()
     if not known or alpha.numel() == 0:
         return
     low, high = float(alpha.detach().min()), float(alpha.detach().max())
     if not (low > 1 and high <= MAX_ALPHA):
-        raise ValueError(
+        raise WrongValue(
             f"entmax: expected 1 < alpha <= {MAX_ALPHA:g}, got {low if not low > 1 else high:g}; keep it there with "
             "fv.Entmax(learnable=True)"
         )

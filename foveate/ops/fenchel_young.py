@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_floating, is_tracing
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongType, WrongValue
 from foveate.ops.compact import CompactDensity
 from foveate.ops.density import Density
 from foveate.ops.gaussian import Gaussian
@@ -95,7 +95,7 @@ def fenchel_young_loss(
     if isinstance(scores, Density) or isinstance(target, Density):
         return _between_densities(scores, target, transform)
     if transform is None:
-        raise TypeError("fenchel_young_loss: expected a transform beside scores, got none; pass its name")
+        raise WrongType("fenchel_young_loss: expected a transform beside scores, got none; pass its name")
     row, options = _row(transform)
     check_floating("fenchel_young_loss", "scores", scores)
     if target.shape != scores.shape:
@@ -104,7 +104,7 @@ def fenchel_young_loss(
             f"got {tuple(target.shape)}; pass one weight per location"
         )
     if row.needs_edges and "edges" not in options:
-        raise TypeError(
+        raise WrongType(
             "fenchel_young_loss: expected edges, got none; pass functools.partial(fv.gfusedmax, edges=edges)"
         )
     weights = row.function(scores, mask=mask, **options)
@@ -136,7 +136,7 @@ def _check_target(target: Tensor, weights: Tensor, axes: tuple[int, ...]) -> Non
     if not bool(sound.all()):
         row = tuple((~sound).nonzero()[0].tolist())
         where = f"row {row}" if row else "the target"
-        raise ValueError(
+        raise WrongValue(
             f"fenchel_young_loss: expected a target of non-negative weights that sum to one, got in {where} "
             f"the smallest {low[row].item():.4g} and the sum {total[row].item():.4g}; divide each row by its sum, or "
             "leave out examples without a target"
@@ -145,7 +145,7 @@ def _check_target(target: Tensor, weights: Tensor, axes: tuple[int, ...]) -> Non
 
 def _between_densities(density: Tensor | Density, target: Tensor | Density, transform: object) -> Tensor:
     if not isinstance(density, Density) or not isinstance(target, Density) or transform is not None:
-        raise TypeError(
+        raise WrongType(
             "fenchel_young_loss: expected two densities without a transform, got "
             f"{type(density).__name__}, {type(target).__name__} and transform={transform!r}; fit the target with "
             "from_weights"
@@ -169,7 +169,7 @@ def _row(transform: str | Callable[..., Tensor]) -> tuple[Transform, dict[str, A
 def _regulariser(row: Transform, options: dict[str, Any], scores: Tensor) -> Callable[[Tensor], Tensor]:
     """Ω of a transform with its options set; neighbours that are masked, with score -inf, leave its variation."""
     if row.regulariser is None:
-        raise ValueError(
+        raise WrongValue(
             f"fenchel_young_loss: expected a transform with a regulariser, got {row.name!r}; "
             "set the regulariser of its row in TRANSFORMS"
         )
@@ -279,7 +279,7 @@ def density_fenchel_young(density: Density, target: Density) -> Tensor:
     ):
         single, own = isinstance(density, Gaussian | CompactDensity), type(density).__name__
         advice = f"fit the target with {own}.from_weights" if single else "use attend.loss(scores, target)"
-        raise TypeError(
+        raise WrongType(
             f"fenchel_young_loss: expected two densities of one family (Gaussian, TruncatedParaboloid or BetaGaussian "
             f"of one alpha), got {own} and {type(target).__name__}; {advice}"
         )

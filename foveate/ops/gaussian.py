@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from foveate.errors import WrongValue
 from foveate.ops.basis import Basis
 from foveate.ops.cells import cell_masses, check_grid, normal_masses
 from foveate.ops.density import Density, Ellipses
@@ -75,7 +76,7 @@ class Gaussian(Density):
     def ellipses(self, level: float) -> Ellipses:
         """Contours that enclose the fraction `level` in (0, 1) of the mass, `r² = −2 log(1 − level)`; d = 2."""
         if not 0 < level < 1:
-            raise ValueError(
+            raise WrongValue(
                 f"Gaussian.ellipses: expected 0 < level < 1, got {level}; a Gaussian has no edge, use level=0.95"
             )
         return Ellipses.of("Gaussian.ellipses", self.mean, -2 * math.log1p(-level) * self.covariance)

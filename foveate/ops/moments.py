@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import at_least_float32, check_floating, check_mask, check_ndim, check_number, is_tracing, raise_nan
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 from foveate.ops.grid import cell_variance
 from foveate.ops.kernels import mixtures as native
 
@@ -80,10 +80,10 @@ def check_weights(where: str, weights: Tensor, total: Tensor) -> None:
     if bool(torch.isnan(weights).any()):
         raise_nan(where, "weights", weights)
     if bool((weights < 0).any()):
-        raise ValueError(
+        raise WrongValue(
             f"{where}: expected weights >= 0, got {float(weights.min()):.4g}; pass scores through a transform first"
         )
-    raise ValueError(
+    raise WrongValue(
         f"{where}: expected weights that sum to one over the mask, got {float(total[off > 1e-2][0]):.4g}; "
         "divide by the sum, or pass scores through a transform first"
     )
@@ -111,9 +111,9 @@ def check_parameters(where: str, mean: Tensor, matrix: Tensor, name: str) -> Non
         if bool(torch.isnan(x).any()):
             raise_nan(where, label, x)
         if not bool(torch.isfinite(x).all()):
-            raise ValueError(f"{where}: expected finite {label}, got infinity; check for an overflow before this call")
+            raise WrongValue(f"{where}: expected finite {label}, got infinity; check for an overflow before this call")
     smallest = float(torch.linalg.eigvalsh(matrix.detach().double()).min())
-    raise ValueError(
+    raise WrongValue(
         f"{where}: expected a symmetric, positive definite {name}, got smallest eigenvalue {smallest:.3g}; "
         "add a floor to its diagonal"
     )
@@ -228,7 +228,7 @@ def floor_diagonal(where: str, positions: Tensor, mask: Tensor | None, floor: Fl
     """What a floor adds to the diagonal of a covariance: (d,), or (..., d) where the cells differ between examples."""
     if isinstance(floor, str):
         if floor != "cell":
-            raise ValueError(f"{where}: expected floor 'cell' or a number > 0, got {floor!r}; use floor='cell'")
+            raise WrongValue(f"{where}: expected floor 'cell' or a number > 0, got {floor!r}; use floor='cell'")
         return cell_variance(positions, mask)
     check_number(where, "floor", floor, above=0, advice="the papers use 1e-6")
     return positions.new_full(positions.shape[-1:], floor)

@@ -23,6 +23,7 @@ from foveate.checks import (
     is_tracing,
     raise_nan,
 )
+from foveate.errors import WrongValue
 from foveate.ops import kernels
 from foveate.ops.kernels import gpu
 
@@ -97,7 +98,7 @@ def entmax(scores: Tensor, alpha: float | Tensor = 1.5, dim: int = -1, mask: Ten
         return entmax_tensor(scores, alpha, dim, mask)
     check_number("entmax", "alpha", alpha, above=1.0, advice="use fv.softmax for alpha = 1")
     if alpha > MAX_ALPHA:
-        raise ValueError(
+        raise WrongValue(
             f"entmax: expected alpha <= {MAX_ALPHA:g}, got {alpha!r}; use a smaller alpha, since beyond it the weights "
             "are those of an argmax"
         )

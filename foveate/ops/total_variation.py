@@ -26,7 +26,7 @@ from foveate.checks import (
     check_number,
     raise_nan,
 )
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongType, WrongValue
 from foveate.ops import kernels
 from foveate.ops.graphs import EdgeGraph, Graph, GridGraph, grid_of_edges
 from foveate.ops.tv_solver import check_smoothness, group_mean, minimise, prox_by_row
@@ -191,13 +191,13 @@ def check_edges(where: str, edges: Tensor, N: int) -> None:
         got = tuple(edges.shape) if isinstance(edges, Tensor) else type(edges).__name__
         raise ShapeError(f"{where}: expected edges (E, 2), got {got}; pass one pair of node numbers per row")
     if edges.is_floating_point() or edges.dtype == torch.bool:
-        raise TypeError(f"{where}: expected integers as edges, got {edges.dtype}; call .long() first")
+        raise WrongType(f"{where}: expected integers as edges, got {edges.dtype}; call .long() first")
     # The values of meta tensors, fake tensors and other subclasses cannot be read.
     if torch.compiler.is_compiling() or type(edges) is not Tensor or edges.is_meta or edges.numel() == 0:
         return
     low, high = int(edges.min()), int(edges.max())
     if low < 0 or high >= N:
-        raise ValueError(
+        raise WrongValue(
             f"{where}: expected edges between nodes 0 and {N - 1}, got {low if low < 0 else high}; "
             "number the nodes from 0"
         )
@@ -296,7 +296,7 @@ def _shift_exponent(x: Tensor, exponent: Tensor) -> Tensor:
 def _raise_not_finite(where: str, x: Tensor) -> None:
     if bool(torch.isnan(x).any()):
         raise_nan(where, "scores", x)
-    raise ValueError(
+    raise WrongValue(
         f"{where}: expected finite scores, got +inf; clip the scores, or use -inf where a location does not count"
     )
 

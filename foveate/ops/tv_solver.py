@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import is_tracing
+from foveate.errors import WrongType, WrongValue
 from foveate.ops.graphs import Graph
 
 _RELAXATION = 1.7
@@ -253,10 +254,10 @@ def _boundary(value: Tensor, keep: Tensor, edges: Tensor | None, axes: int, labe
 def check_smoothness(where: str, smoothness: Tensor) -> None:
     """Raises an error if a known smoothness is negative or no floating-point tensor."""
     if not smoothness.is_floating_point():
-        raise TypeError(f"{where}: expected floating-point smoothness, got {smoothness.dtype}; call .float() first")
+        raise WrongType(f"{where}: expected floating-point smoothness, got {smoothness.dtype}; call .float() first")
     known = type(smoothness) in (Tensor, torch.nn.Parameter) and not smoothness.is_meta and smoothness.numel() > 0
     if known and not is_tracing() and not float(smoothness.detach().min()) >= 0:
-        raise ValueError(
+        raise WrongValue(
             f"{where}: expected smoothness >= 0, got {float(smoothness.detach().min()):g}; 0 leaves the scores as they "
             "are"
         )

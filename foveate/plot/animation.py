@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from foveate.checks import check_number
-from foveate.errors import ShapeError, UnknownName
+from foveate.errors import ShapeError, UnknownName, WrongValue
 from foveate.plot.canvas import add_scale, heat_scale, make_panels, read_image, set_title
 from foveate.plot.figures import draw_panel, prepare_drawing
 from foveate.plot.heat import AttentionLike, ExampleIndex, select_example, summarise
@@ -60,7 +60,7 @@ def animate(
     if path.suffix not in (".gif", ".html"):
         raise UnknownName("kind of animation", path.suffix, (".gif", ".html"))
     if not frames:
-        raise ValueError("animate: expected at least one frame, got none; pass {title: attended}")
+        raise WrongValue("animate: expected at least one frame, got none; pass {title: attended}")
     drawn = _draw_frames(image, frames, index, style)
     if path.suffix == ".html":
         addresses = [[title, f"data:image/png;base64,{base64.b64encode(png).decode()}"] for title, png in drawn]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def read_image(where: str, image: Any) -> np.ndarray | None:
     whole = pixels.dtype == np.uint8
     pixels = pixels[..., :3].astype(np.float64) / (255 if whole else 1)
     if not (pixels.min() >= 0 and pixels.max() <= 1):
-        raise ValueError(
+        raise WrongValue(
             f"{where}: expected uint8 or floats from 0 to 1, got floats from {pixels.min():.3g} to {pixels.max():.3g}; "
             "undo the normalisation for the encoder first"
         )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from foveate.attention import Attended
 from foveate.checks import check_number
-from foveate.errors import ShapeError, UnknownName
+from foveate.errors import ShapeError, UnknownName, WrongValue
 from foveate.plot.canvas import (
     INK,
     LARGE,
@@ -127,7 +127,7 @@ def compare(
     """
     check_number("compare", "columns", columns, least=1, advice="4 fit on a page")
     if not attended:
-        raise ValueError("compare: expected at least one attention, got none; pass {title: attended}")
+        raise WrongValue("compare: expected at least one attention, got none; pass {title: attended}")
     return _draw("compare", image, attended, index, style, truth, boxes, columns=columns, top=top)
 
 
@@ -370,7 +370,7 @@ def prepare_drawing(where: str, one: Attended, style: str | None, boxes: Any) ->
     if len(one.grid) != 2:
         raise ShapeError(f"{where}: expected attention over an image, got grid {one.grid}; use plot.words for text")
     if style == "contours" and one.density is None:
-        raise ValueError(f"{where}: expected a density for contours, got weights; use style='smooth' or 'cells'")
+        raise WrongValue(f"{where}: expected a density for contours, got weights; use style='smooth' or 'cells'")
     chosen = style or ("smooth" if one.density is None else "contours")
     return Drawing(one, chosen, heat(one, chosen == "cells"))
 

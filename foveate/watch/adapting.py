@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongType, WrongValue
 from foveate.io import ProgressBar, atomic_write
 from foveate.ops import softmax
 from foveate.registry import optional
@@ -90,7 +90,7 @@ def adapt(
         _calibrate(model, change, layers, read(order[:calibrate]))
     changed = swap(model, change, module_filter(layers))
     if not changed.names:
-        raise ValueError(f"adapt: expected attention modules among layers={layers!r}, got none; pass other layers")
+        raise WrongValue(f"adapt: expected attention modules among layers={layers!r}, got none; pass other layers")
     changed.undo.insert(0, lambda: _copy_weights(teacher, model))
     try:
         _distil(model, teacher, _Plan(read, order, step, steps, batch, lr), saved, show)
@@ -103,12 +103,12 @@ def adapt(
 def _reader(model: nn.Module, images: Sequence[Any], processor: Any) -> Callable[[Sequence[int]], Tensor]:
     """A function from the numbers of images to their pixels (B, 3, H, W)."""
     if getattr(model, "main_input_name", "pixel_values") != "pixel_values":
-        raise TypeError(
+        raise WrongType(
             f"adapt: expected a vision model, whose input is pixel_values, got {type(model).__name__}; adapt its "
             "vision tower, for example model.vision_model"
         )
     if not len(images):
-        raise ValueError("adapt: expected at least one image, got none; pass images")
+        raise WrongValue("adapt: expected at least one image, got none; pass images")
     weight = next(model.parameters())
 
     def read(numbers: Sequence[int]) -> Tensor:
@@ -170,7 +170,7 @@ def _calibrate(model: nn.Module, change: Change, layers: Layers, pixels: Tensor)
         found = model.eval()(pixel_values=pixels).last_hidden_state
     model.train(training)
     if (found - wanted).norm() > 1e-2 * wanted.norm():
-        raise ValueError(
+        raise WrongValue(
             f"adapt: expected scores that follow the projection of the queries, got others in {type(model).__name__} "
             "(a norm of queries, for example); pass calibrate=0"
         )
@@ -183,7 +183,7 @@ def _scale_queries(name: str, module: Any, factors: Tensor) -> None:
     else:
         linear = next((getattr(module, one) for one in QUERIES if hasattr(module, one)), None)
         if not isinstance(linear, nn.Linear):
-            raise ValueError(
+            raise WrongValue(
                 f"adapt: expected a projection of queries ({', '.join(QUERIES)}) in {name}, got none; pass calibrate=0"
             )
         parts = [linear.weight, linear.bias]

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foveate.checks import check_counts
-from foveate.errors import DataError, ShapeError, UnknownName
+from foveate.errors import DataError, ShapeError, UnknownName, WrongType
 from foveate.io import ProgressBar
 from foveate.metrics.faithfulness import Curve, blurred, cells_removed, erase, impute, order_of_removal
 from foveate.metrics.maps import box_maps, centre_maps, random_maps, uniform_maps
@@ -486,7 +486,7 @@ def _scored(seen: Look) -> _Scored:
     if isinstance(seen.source, RunCall):
         return _scored_run(seen.source)
     if seen.source is None:
-        raise TypeError("faithfulness: expected what fv.look returned, got a Look that was made by hand; call fv.look")
+        raise WrongType("faithfulness: expected what fv.look returned, got a Look that was made by hand; call fv.look")
     asked = ask(seen.source)
     call, layout = seen.source, seen.layout
     if call.family.windowed or call.family.exact:

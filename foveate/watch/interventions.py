@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foveate.checks import check_number
-from foveate.errors import ShapeError, UnknownName
+from foveate.errors import ShapeError, UnknownName, WrongValue
 from foveate.metrics.maps import box_maps
 from foveate.ops.resample import resample_map
 from foveate.watch.calls import sdpa_scores, unpack_groups, weigh, with_heads
@@ -93,7 +93,7 @@ def intervene(
         raise UnknownName("intervene sinks", sinks, SINKS)
     check_number("intervene", "strength", strength, least=0, advice="1 multiplies the weights by the prior")
     if heads is None and keys is None and steer is None and sinks is None:
-        raise ValueError("intervene: expected heads, keys, steer or sinks, got none; pass what to change")
+        raise WrongValue("intervene: expected heads, keys, steer or sinks, got none; pass what to change")
     changes = _Changes(model, heads, keys, how, steer, sinks, strength)
     modules = _choose(model, heads, keys, layers, steer is not None or sinks is not None)
     with ExitStack() as undo:

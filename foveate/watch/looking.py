@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.attention import Attended
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongType, WrongValue
 from foveate.plot.heat import select_example
 from foveate.registry import lookup
 from foveate.watch.layouts import Layout, grid_boxes
@@ -265,7 +265,7 @@ def look(
     if not isinstance(model, nn.Module):
         return _look_of_run(model, pixels, text, method)
     if video_family(model) is not None:
-        raise ValueError(f"look: expected a video for {type(model).__name__}, got one image; pass its frames")
+        raise WrongValue(f"look: expected a video for {type(model).__name__}, got one image; pass its frames")
     own = _own_layout(grid, tokens)
     family = need_family("look", model) if own is None else family_of(model) or UNKNOWN
     of_tower = remove_sinks and family.kind == VISION
@@ -274,7 +274,7 @@ def look(
     row = lookup("look method", name, METHODS)
     if family.kind not in row.kinds:
         known = " or ".join(repr(key) for key, other in METHODS.items() if family.kind in other.kinds)
-        raise ValueError(f"look: expected method {known} for a model of kind {family.kind!r}, got {name!r}; pass one")
+        raise WrongValue(f"look: expected method {known} for a model of kind {family.kind!r}, got {name!r}; pass one")
     of_image = family.kind == VISION and name == "attention" and own is None
     late = family.kind == VISION and name in ("attention", "rollout") and own is None and not family.windowed
     best = _best(model, heads, name) if layers == "best" else ()
@@ -303,7 +303,7 @@ def _look_at_several(model: Any, several: Frames, text: str, processor: Any, opt
     row = video_family(model) if isinstance(model, nn.Module) else None
     family = row.family if row is not None else need_family("look", model) if isinstance(model, nn.Module) else None
     if family is None or (row is None and not joins_images(family) and family.kind not in (VISION, DUAL)):
-        raise ValueError(
+        raise WrongValue(
             f"look: expected one image for {type(model).__name__}, got {len(several.pixels)}; pass them one by one"
         )
     compares = options.pop("relative_to") is not None
@@ -311,14 +311,14 @@ def _look_at_several(model: Any, several: Frames, text: str, processor: Any, opt
     _check_model(model, processor, family, text, compares or sinks)
     if row is None and family.kind in (VISION, DUAL):
         if compares:
-            raise ValueError("look: expected one image with relative_to, got several; pass them one by one")
+            raise WrongValue("look: expected one image with relative_to, got several; pass them one by one")
         each = [
             look(model, pixels, text, processor=processor, remove_sinks=sinks, **options) for pixels in several.pixels
         ]
         return _join_looks(each, several)
     by_gradient = row is not None and family.kind == DUAL and options["method"] in (None, "gradient")
     if compares or sinks or not (by_gradient or options["method"] in (None, "attention")):
-        raise ValueError("look: expected plain attention for several images, got other options; leave them out")
+        raise WrongValue("look: expected plain attention for several images, got other options; leave them out")
     heads, layers = options["heads"], options["layers"]
     best = _best(model, heads, "attention") if layers == "best" else ()
     chosen = None if isinstance(layers, str) else _choose_layers(model, family, layers, late=family.kind == VISION)
@@ -356,7 +356,7 @@ def _join_looks(looks: Sequence[Look], several: Frames) -> Look:
 def _best(model: nn.Module, heads: Choice | None, method: str) -> tuple[tuple[str, int], ...]:
     """The heads that an evaluation of the model kept."""
     if heads is not None or method != "attention":
-        raise ValueError('look: expected layers="best" with neither heads nor a method, got one; leave it out')
+        raise WrongValue('look: expected layers="best" with neither heads nor a method, got one; leave it out')
     return best_heads(model)
 
 
@@ -367,15 +367,15 @@ UNKNOWN = Family(VISION, r".", lambda setting: setting.inputs["tokens"], lambda 
 def _check_model(model: nn.Module, processor: Any, family: Family, text: str, compares: bool) -> None:
     """Raises an error that says what to pass if the model cannot be asked this way."""
     if processor is None:
-        raise TypeError("look: expected processor= beside a network, got None; pass its processor, or the model's name")
+        raise WrongType("look: expected processor= beside a network, got None; pass its processor, or the model's name")
     if model.training:
-        raise ValueError("look: expected a model in evaluation mode, got one in training mode; call model.eval()")
+        raise WrongValue("look: expected a model in evaluation mode, got one in training mode; call model.eval()")
     if reads_text(model):
         if not text and family is not UNKNOWN:
-            raise ValueError(f"look: expected a text for a model of kind {family.kind!r}, got ''; pass text=")
+            raise WrongValue(f"look: expected a text for a model of kind {family.kind!r}, got ''; pass text=")
     elif text or compares:
         what = repr(text) if text else "a neutral prompt to compare with"
-        raise ValueError(f"look: expected no text for {type(model).__name__}, which reads images alone, got {what}")
+        raise WrongValue(f"look: expected no text for {type(model).__name__}, which reads images alone, got {what}")
 
 
 def _choose_layers(model: nn.Module, family: Family, layers: Sequence[int] | None, late: bool) -> frozenset[int] | None:
@@ -387,7 +387,7 @@ def _choose_layers(model: nn.Module, family: Family, layers: Sequence[int] | Non
     known = {**dict(zip(numbers, numbers, strict=True)), **{n - len(numbers): n for n in numbers}}
     wrong = [layer for layer in layers if layer not in known]
     if wrong or not layers:
-        raise ValueError(
+        raise WrongValue(
             f"look: expected layers among {numbers[0]} … {numbers[-1]}, got {list(layers)}; choose among those that "
             "attend to the image"
         )
@@ -399,12 +399,12 @@ def _look_of_run(run: Any, pixels: np.ndarray, text: str, method: str | None) ->
     calls = ("answer", "look", "caption") if text else ("caption", "answer", "look")
     call = next((name for name in calls if hasattr(run, name)), None)
     if call is None:
-        raise TypeError(
+        raise WrongType(
             f"look: expected a network, a run that attends to images, or a name, got {type(run).__name__}; pass the "
             "name of a model"
         )
     if not text and call != "caption":
-        raise ValueError(f"look: expected a text for a run with the call {call!r}, got ''; pass text=")
+        raise WrongValue(f"look: expected a text for a run with the call {call!r}, got ''; pass text=")
     seen = getattr(run, call)(*(pixels, text) if call != "caption" else (pixels,))
     several = seen.attention.weights.ndim == 3
     texts = list(seen.words) if several else [getattr(seen, "text", text)]

@@ -17,7 +17,7 @@ from foveate.attention.arguments import beside_scores
 from foveate.attention.discrete import DiscreteAttention, transform_options
 from foveate.attention.dot_product import scaled_dot_product_attention
 from foveate.attention.streaming import ALPHAS, stream
-from foveate.errors import ShapeError, UnknownName
+from foveate.errors import ShapeError, UnknownName, WrongValue
 from foveate.ops import TRANSFORMS, fusedmax
 from foveate.registry import lookup
 from foveate.watch.calls import project, weigh
@@ -238,7 +238,7 @@ def pool_heads(model: nn.Module, name: str, grid: tuple[int, int] | None, option
         changed.undo += [add_around(module, build(pool), INNER), _add_part(module, pool.attend)]
         changed.undo.append(_follow(model, path, pool))
     if not made:
-        raise ValueError(
+        raise WrongValue(
             f"pool: expected a model with an attention pooling head, got {type(model).__name__}; heads of SigLIP, "
             "AIMv2 and CLIP's ResNets are known, use foveate.hf.use for the attention inside the tower"
         )
@@ -264,7 +264,7 @@ def _map_head(module: nn.MultiheadAttention, pool: Pool) -> Callable[..., Any]:
     def run(forward: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
         call = names.bind(*args, **kwargs).arguments
         if call.get("attn_mask") is not None or call.get("key_padding_mask") is not None:
-            raise ValueError("pool: expected images without padding, got a mask; pass one image size at a time")
+            raise WrongValue("pool: expected images without padding, got a mask; pass one image size at a time")
         query, key, value = project(module, call["query"], call["key"], call["value"])
         context = module.out_proj(pool.context(query, key, value).transpose(1, 2).flatten(2))
         return (context if module.batch_first else context.transpose(0, 1)), None

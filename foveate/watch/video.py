@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foveate.errors import DataError, ShapeError
+from foveate.errors import DataError, ShapeError, WrongValue
 from foveate.watch.layouts import Layout, grid_boxes
 from foveate.watch.look_methods import Call, Found
 from foveate.watch.model_families import DUAL, GENERATE, VISION, Family, by_id, find_layout
@@ -73,7 +73,7 @@ def read_frames(image: Any, most: int | None = None) -> Frames | None:
             before any is decoded.
     """
     if most is not None and most < 1:
-        raise ValueError(f"look: expected at least one frame, got frames={most}; pass frames=16, for example")
+        raise WrongValue(f"look: expected at least one frame, got frames={most}; pass frames=16, for example")
     if isinstance(image, list | tuple):
         return _read_list(image, most)
     if isinstance(image, np.ndarray | Tensor) and image.ndim == 4:
@@ -94,7 +94,7 @@ def _within(count: int, most: int | None) -> list[int]:
     if not count:
         raise DataError("look: expected at least one frame, got none; pass images, or a directory that holds some")
     if most is None and count > MOST:
-        raise ValueError(
+        raise WrongValue(
             f"look: expected at most {MOST} frames, got {count}, none of which was read; pass frames=16 to take 16 of "
             "them, evenly spread"
         )

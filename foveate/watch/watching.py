@@ -20,6 +20,7 @@ from foveate.attention import Attended, DiscreteAttention, SparseWeights
 from foveate.attention.arguments import beside_scores, joint_mask, split_mask
 from foveate.attention.streaming import stream, stream_sparse
 from foveate.checks import at_least_float32
+from foveate.errors import WrongValue
 from foveate.watch.calls import (
     SOFTMAX,
     multihead_weights,
@@ -117,7 +118,7 @@ def watch(
     torch.Size([1, 2, 3, 3])
     """
     if grad and not (queries is None and keep is None and heads is None):
-        raise ValueError(
+        raise WrongValue(
             f"watch: expected all rows, columns and heads with grad=True, got queries={queries!r}, keep={keep!r} and "
             f"heads={heads!r}; take the part you need from the gradient"
         )
@@ -492,7 +493,7 @@ def _note_multihead(watcher: _Watcher, name: str, module: nn.MultiheadAttention,
 def _multihead_with_grad(watcher: _Watcher, name: str, module: nn.MultiheadAttention, call: dict[str, Any]) -> Any:
     """Run a multi-head module by way of its weights: those that torch returns are a copy no gradient reaches."""
     if module.bias_k is not None or module.add_zero_attn:
-        raise ValueError(
+        raise WrongValue(
             f"watch: expected multi-head attention without bias_k and add_zero_attn with grad=True, got {name}; watch "
             "without grad"
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from foveate.apps.cli.terminal import FigureFile, OutFile, print_table, save_figure
 from foveate.attention import Attended
+from foveate.errors import WrongValue
 from foveate.io import write_json
 from foveate.watch import NEUTRAL, Look, describe
 from foveate.watch import look as look_at
@@ -53,7 +54,7 @@ def look(
         max_new_tokens: length of the generated text.
     """
     if best and layers is not None:
-        raise ValueError("look: expected --best without --layers, got both; leave one out")
+        raise WrongValue("look: expected --best without --layers, got both; leave one out")
     seen = look_at(
         model,
         [image, *more] if more else image,

@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     raise
                 # A library has made something else of the signal, such as "import failed".
                 raise Interrupted("", stop.number) from error
-    except (KeyboardInterrupt, FoveateError, ValueError, TypeError, OSError) as error:
+    except (KeyboardInterrupt, FoveateError, OSError) as error:
         return _explain(error, given)
 
 
@@ -246,12 +245,36 @@ def _dispatch(given: list[str]) -> int:
     function = command.load()
     flags, rest = take_flags(rest, keyword_options(function))
     with _flags(flags):
-        if command.takes_fields:
-            rest = fields_as_changes(rest, function)
-        else:
+        if not command.takes_fields:
             check_options(name, function, rest)
-        check_words(name, function, rest)
-        return _call(name, function, rest, "--json" in flags)
+        with _known_options(rest, function):
+            rest = fields_as_changes(rest, function) if command.takes_fields else rest
+            check_words(name, function, rest)
+            return _call(name, function, rest, "--json" in flags)
+
+
+@contextmanager
+def _known_options(given: Sequence[str], function: Callable[..., Any]) -> Iterator[None]:
+    """Raises UnknownName with an option where `--name` is no field and nearer to that option than to any field."""
+    try:
+        yield
+    except UnknownName as error:
+        options = {_option(word): word.partition("=")[0] for word in given if word.startswith("--")}
+        typed = options.get(_option(error.name))
+        if typed is None or error.kind == "foveate":
+            raise
+        own = [f"--{name.replace('_', '-')}" for name in keyword_options(function)]
+        found = UnknownName("foveate", typed, [*own, *(f"--{name}" for name in error.known)])
+        raise (found if found.nearest in own else error) from None
+
+
+def _option(word: str) -> str:
+    """The name in an option or field.
+
+    >>> _option("--batch-size=4")
+    'batch_size'
+    """
+    return word.partition("=")[0].lstrip("-").replace("-", "_")
 
 
 def take_flags(words: Sequence[str], own: Container[str]) -> tuple[set[str], list[str]]:
@@ -277,7 +300,7 @@ def _flags(flags: set[str]) -> Iterator[None]:
         logging.basicConfig(level=logging.INFO)
     try:
         yield
-    except (FoveateError, ValueError, TypeError):
+    except FoveateError:
         if "--verbose" in flags:
             traceback.print_exc()
         raise
@@ -358,7 +381,7 @@ def fields_as_changes(arguments: Sequence[str], function: Callable[..., Any]) ->
             flagged.append(word)
             if not equals and rest and options.get(name.replace("_", "-")) is not bool:
                 flagged.append(rest.pop(0))
-        elif get_close_matches(name, options, n=1, cutoff=0.85) or (not equals and not rest):
+        elif not equals and not rest:
             raise UnknownName("foveate", name, options)
         else:
             plain.append(f"{name.lstrip('-').replace('-', '_')}={value if equals else rest.pop(0)}")
@@ -395,7 +418,7 @@ def _explain(error: BaseException, given: Sequence[str]) -> int:
         # The file system's own word for what a user named: a file where a directory is needed, no permission.
         _say(f"{where}: expected a path that can be used, got {error.strerror}: {error.filename}; choose another")
         return ERROR
-    if not isinstance(error, FoveateError) and not re.match(r"[^:]+: expected .+, got .+", str(error), re.DOTALL):
+    if not isinstance(error, FoveateError):
         raise error  # a fault of the program, not a mistake of the user: show the traceback
     _say(str(error))
     return USAGE if isinstance(error, UnknownName | UsageError) else ERROR

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.errors import DataError, ShapeError
+from foveate.errors import DataError, ShapeError, WrongValue
 from foveate.lab.data.samples import Id, ImageRecord
 from foveate.lab.data.store_file import ROWS, ArrayReader, checksum, read_header, unreadable
 from foveate.lab.features import ImageFeatures
@@ -212,14 +212,14 @@ class FeatureStore:
         """Raises ValueError if the tables of the index contradict each other or the `lengths` of the row blocks."""
         tables: list[Sized] = [self.ids, self.grids, self.sizes, self.checksums]
         if any(len(table) != len(self) for table in tables):
-            raise ValueError(f"{len(self.ids)} ids for {len(self)} images")
+            raise WrongValue(f"{len(self.ids)} ids for {len(self)} images")
         if len(self._positions) != len(self.ids):
-            raise ValueError("an id twice")
+            raise WrongValue("an id twice")
         counts, rows = np.diff(self.offsets), max(lengths)
         if len(self) < 0 or self.offsets[0] != 0 or self.offsets[-1] != rows or (counts < 0).any() or len(lengths) > 1:
-            raise ValueError(f"offsets that do not cover the {rows} rows of features")
+            raise WrongValue(f"offsets that do not cover the {rows} rows of features")
         if self.dim < 1:
-            raise ValueError("no features per location")
+            raise WrongValue("no features per location")
         # In 64 bits the product of two 32-bit numbers cannot overflow and pass for another number of cells.
         cells = self.grids.astype(np.int64).prod(axis=1)
         on_grid = self.grids.any(axis=1)
@@ -228,9 +228,9 @@ class FeatureStore:
             or not np.where(on_grid, cells == counts, True).all()
             or not (cells[on_grid] > 0).all()
         ):
-            raise ValueError("grids that differ from the number of locations")
+            raise WrongValue("grids that differ from the number of locations")
         if (self.sizes < 0).any():
-            raise ValueError("negative sizes of images")
+            raise WrongValue("negative sizes of images")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foveate.errors import DataError, UnknownName
+from foveate.errors import DataError, UnknownName, WrongValue
 from foveate.lab.data.feature_store import FeatureRecord
 from foveate.lab.data.files import MAX_SIDE, coco_id, complete_file, find_file, need_directory, read_lines
 from foveate.lab.data.samples import Caption, Dataset, ImageRecord
@@ -183,7 +183,7 @@ def _check_archive(path: Path) -> None:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
-                raise ValueError("an archive that unpacks to more than its size")
+                raise WrongValue("an archive that unpacks to more than its size")
 
 
 def _bottom_up_row(where: str, line: bytes) -> FeatureRecord:
@@ -201,7 +201,7 @@ def _bottom_up_row(where: str, line: bytes) -> FeatureRecord:
         boxes = np.frombuffer(base64.b64decode(row["boxes"], validate=True), np.float32).reshape(count, 4)
         features = np.frombuffer(base64.b64decode(row["features"], validate=True), np.float32).reshape(count, -1)
         if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and count > 0):
-            raise ValueError("an image or a number of boxes of impossible size")
+            raise WrongValue("an image or a number of boxes of impossible size")
     except (ValueError, binascii.Error) as error:
         raise DataError(
             f"read_bottom_up: expected numbers and base64 of complete float32 rows, got {error} in {where}; "

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongValue
 
 FORMAT, VERSION = "foveate-features", 2
 ATTRIBUTES = ("encoder", "weights", "preprocess", "source", "fingerprint")
@@ -226,24 +226,24 @@ def _read_at(descriptor: int, buffer: memoryview, position: int) -> int:
 def _checked(content: Any, version: int, size: int) -> StoreHeader:
     """Turn JSON into a header; raises ValueError unless it has exactly the tables of a store, inside the file."""
     if not isinstance(content, dict) or not isinstance(content.get("attributes"), dict):
-        raise ValueError("it is no feature store")
+        raise WrongValue("it is no feature store")
     attributes, tables = content["attributes"], content.get("tables")
     if attributes.get("format") != FORMAT or not isinstance(tables, dict):
-        raise ValueError("it is no feature store")
+        raise WrongValue("it is no feature store")
     if attributes.get("version") != version or version != VERSION:
-        raise ValueError(f"format version {attributes.get('version')}, this code reads {VERSION}")
+        raise WrongValue(f"format version {attributes.get('version')}, this code reads {VERSION}")
     missing = _ALL.keys() - OPTIONAL - tables.keys()
     strangers = tables.keys() - _ALL.keys()
     if missing or strangers:
-        raise ValueError(
+        raise WrongValue(
             f"{sorted(missing)[0]!r} is missing" if missing else f"unknown dataset {sorted(strangers)[0]!r}"
         )
     if not all(isinstance(attributes.get(name), str) for name in ATTRIBUTES):
-        raise ValueError(f"the attributes {', '.join(ATTRIBUTES)} are not all there as text")
+        raise WrongValue(f"the attributes {', '.join(ATTRIBUTES)} are not all there as text")
     placed = {name: _placed(name, table, size) for name, table in tables.items()}
     # Datasets that share their bytes would hold more than the file does.
     if sum(place.nbytes for place in placed.values()) > size:
-        raise ValueError(f"datasets larger than the file of {size} bytes")
+        raise WrongValue(f"datasets larger than the file of {size} bytes")
     return StoreHeader({name: attributes[name] for name in ATTRIBUTES}, placed, size)
 
 
@@ -251,15 +251,15 @@ def _placed(name: str, table: Any, size: int) -> Placed:
     kind, shape, offset = (table.get(key) for key in ("type", "shape", "offset"))
     numbers = [offset, *shape] if isinstance(shape, list) else [None]
     if not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError(f"{name!r} has no place in the file: {table!r:.80}")
+        raise WrongValue(f"{name!r} has no place in the file: {table!r:.80}")
     wanted, lengths = _ALL[name]
     if not (_is_text(kind, size) if wanted == "S" else kind == wanted):
-        raise ValueError(f"{name!r} has the type {kind!r:.20} instead of {wanted}")
+        raise WrongValue(f"{name!r} has the type {kind!r:.20} instead of {wanted}")
     if len(shape) != len(lengths) or any(e not in (None, s) for e, s in zip(lengths, shape, strict=True)):
-        raise ValueError(f"{name!r} has the shape {shape!r:.80}")
+        raise WrongValue(f"{name!r} has the shape {shape!r:.80}")
     place = Placed(kind, tuple(shape), offset)
     if place.offset + place.nbytes > size:
-        raise ValueError(f"{name!r} has {place.nbytes} bytes at {offset}, outside the file of {size} bytes")
+        raise WrongValue(f"{name!r} has {place.nbytes} bytes at {offset}, outside the file of {size} bytes")
     return place
 
 
@@ -273,10 +273,10 @@ def _read_block(path: Path) -> _Block:
     with path.open("rb") as file:
         head = file.read(_START.size)
         if len(head) < _START.size or not head.startswith(FORMAT.encode()):
-            raise ValueError("it is no feature store, or truncated")
+            raise WrongValue("it is no feature store, or truncated")
         _, version, size, length, file_size, index = _START.unpack(head)
         if not _START.size + length + 4 <= size <= _MAX_BLOCK:
-            raise ValueError("its first block is damaged")
+            raise WrongValue("its first block is damaged")
         block = head + file.read(size - len(head))
     is_intact = len(block) == size and zlib.crc32(block[:-4]).to_bytes(4, "little") == block[-4:]
     return _Block(version, size, file_size, index, block[_START.size : _START.size + length], is_intact)
@@ -284,11 +284,11 @@ def _read_block(path: Path) -> _Block:
 
 def _verify(path: Path, block: _Block, header: StoreHeader) -> None:
     if not block.is_intact:
-        raise ValueError("its first block is damaged")
+        raise WrongValue("its first block is damaged")
     if block.file_size != header.file_size:
-        raise ValueError(f"{header.file_size} bytes instead of {block.file_size}, truncated or extended")
+        raise WrongValue(f"{header.file_size} bytes instead of {block.file_size}, truncated or extended")
     if _index_checksum(path, block.size, header) != block.index_checksum:
-        raise ValueError("its index is damaged: another checksum than it was written with")
+        raise WrongValue("its index is damaged: another checksum than it was written with")
 
 
 def _index_checksum(path: Path, start: int, header: StoreHeader) -> int:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_number
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongType, WrongValue
 from foveate.io import is_encodable, read_json, write_json
 from foveate.lab.data.samples import Question
 
@@ -106,7 +106,7 @@ def agreement(matches: int, annotators: int) -> float:
     [0.0, 0.3, 0.6, 0.9, 1.0, 1.0]
     """
     if annotators < 1 or not 0 <= matches <= annotators:
-        raise ValueError(
+        raise WrongValue(
             f"agreement: expected 0 <= matches <= annotators and annotators >= 1, got {matches} of {annotators}; "
             "count the answers"
         )
@@ -166,7 +166,7 @@ def tokenize(text: str) -> tuple[str, ...]:
     ('the', 'dogs', 't', 'shirt', 'is', "n't", 'john', "'s", 'it', 'costs', '3.50')
     """
     if not isinstance(text, str):
-        raise TypeError(f"tokenize: expected a string, got {type(text).__name__}; pass one text")
+        raise WrongType(f"tokenize: expected a string, got {type(text).__name__}; pass one text")
     return tuple(map(sys.intern, _TOKEN.findall(plain_text(text))))
 
 
@@ -297,7 +297,7 @@ class Vocabulary(StringTable):
             if index == EOS:
                 break
             if not 0 <= index < len(self.words):
-                raise ValueError(
+                raise WrongValue(
                     f"Vocabulary: expected token ids in [0, {len(self.words) - 1}], got {index}; "
                     "decode with the vocabulary used to encode"
                 )

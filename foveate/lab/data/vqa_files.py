@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foveate.errors import DataError, UnknownName
+from foveate.errors import DataError, UnknownName, WrongValue
 from foveate.io import decode_grey, read_json
 from foveate.lab.data.files import (
     coco_directories,
@@ -81,7 +81,7 @@ def read_vqa(
     if task not in TASKS:
         raise UnknownName("task of VQA", task, TASKS)
     if version not in (None, *PREFIXES):
-        raise ValueError(f"read_vqa: expected version 1 or 2, got {version!r}; omit it to use the one found")
+        raise WrongValue(f"read_vqa: expected version 1 or 2, got {version!r}; omit it to use the one found")
     root = need_directory("read_vqa", root, SOURCE)
     files = _find(root, split, version, task)
     content = read_json("read_vqa", files.questions, SOURCE)

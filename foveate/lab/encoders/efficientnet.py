@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from foveate.errors import WrongValue
 from foveate.lab.encoders.image_encoder import ImageEncoder, Preprocess, grid_features, weights_digest
 from foveate.lab.features import ImageFeatures
 from foveate.registry import optional
@@ -42,9 +43,9 @@ class EfficientNetLite(ImageEncoder):
     ) -> None:
         super().__init__()
         if size <= 0 or size % 32:
-            raise ValueError(f"EfficientNetLite: expected a size divisible by 32, got {size}; use 224 or 448")
+            raise WrongValue(f"EfficientNetLite: expected a size divisible by 32, got {size}; use 224 or 448")
         if variant not in (0, 1, 2) or (variant and stage == "middle"):
-            raise ValueError(
+            raise WrongValue(
                 f"EfficientNetLite: expected variant 0, 1 or 2, and 0 for the middle stage, got {variant} and "
                 f"{stage!r}; use the last stage of Lite1 and Lite2"
             )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, distributed
 from torch.utils.data import DataLoader, Dataset
 
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongValue
 from foveate.io import ProgressBar
 from foveate.lab.data.feature_store import FeatureRecord, FeatureStore, unstack_features
 from foveate.lab.data.files import IMAGE_SUFFIXES, need_directory
@@ -142,7 +142,7 @@ def make_blocks(images: Sequence[ImageRecord], batch_size: int, encoder: Sequenc
     if not images:
         raise DataError("extract: expected at least one image, got none; check the source of the images")
     if batch_size < 1:
-        raise ValueError(f"extract: expected batch_size >= 1, got {batch_size}; 32 is a good start")
+        raise WrongValue(f"extract: expected batch_size >= 1, got {batch_size}; 32 is a good start")
     check_unique("extract", (str(image.id) for image in images))
     parts = [images[i : i + batch_size] for i in range(0, len(images), batch_size)]
     return [Block(digest(*encoder, [(str(p.id), _file_size(p)) for p in part]), part) for part in parts]

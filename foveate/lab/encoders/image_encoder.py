@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from foveate.checks import check_ndim
-from foveate.errors import DataError, ShapeError
+from foveate.errors import DataError, ShapeError, WrongValue
 from foveate.lab.features import ImageFeatures
 from foveate.ops.grid import cell_centres
 
@@ -94,12 +94,12 @@ class Preprocess:
         """Raises ValueError or TypeError if the fields are not those of a usable object."""
         sizes = isinstance(self.size, tuple) and len(self.size) == 2 and all(type(n) is int for n in self.size)
         if not sizes or not all(0 < n <= MAX_SIZE for n in self.size) or self.resample not in ("bilinear", "bicubic"):
-            raise ValueError("size or resample")
+            raise WrongValue("size or resample")
         for numbers in (self.mean, self.std):
             if not isinstance(numbers, tuple) or len(numbers) != 3 or not all(abs(n) < 1e6 for n in numbers):
-                raise ValueError("mean or std")
+                raise WrongValue("mean or std")
         if not all(n > 0 for n in self.std):
-            raise ValueError("std")
+            raise WrongValue("std")
 
 
 class ImageEncoder(nn.Module, ABC):
@@ -244,12 +244,12 @@ def _conv_norm(inputs: int, outputs: int, stride: int = 1) -> tuple[nn.Module, n
 
 def _check_options(channels: Sequence[int], size: int) -> None:
     if not channels or any(c <= 0 or c % GROUPS for c in channels):
-        raise ValueError(
+        raise WrongValue(
             f"ConvEncoder: expected channels as positive multiples of {GROUPS}, got {tuple(channels)}; "
             "for instance (32, 64, 128, 256)"
         )
     if size <= 0 or size % 2 ** len(channels):
-        raise ValueError(
+        raise WrongValue(
             f"ConvEncoder: expected a size divisible by {2 ** len(channels)} for {len(channels)} halvings, got {size}; "
             "change the size or the number of channels"
         )

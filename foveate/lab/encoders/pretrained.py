@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from foveate.errors import DataError, ShapeError, UnknownName
+from foveate.errors import DataError, ShapeError, UnknownName, WrongValue
 from foveate.lab.data.feature_store import StoreDescription
 from foveate.lab.encoders.image_encoder import ImageEncoder, Preprocess
 from foveate.lab.features import ImageFeatures
@@ -102,7 +102,7 @@ class JoinedEncoder(ImageEncoder):
     def __init__(self, parts: Sequence[ImageEncoder]) -> None:
         super().__init__()
         if len(parts) < 2 or len({part.preprocess for part in parts}) != 1:
-            raise ValueError(
+            raise WrongValue(
                 "JoinedEncoder: expected two or more encoders with the same preprocessing, got "
                 f"{[(part.name, part.preprocess.size) for part in parts]}; join encoders of one family and size"
             )

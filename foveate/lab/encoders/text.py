@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from foveate.checks import check_padding, check_shape
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 
 LEAST = 1e-5
 
@@ -111,7 +111,7 @@ class TextEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if cell not in CELLS or directions not in ("forward", "concatenate", "sum", "average"):
-            raise ValueError(
+            raise WrongValue(
                 "TextEncoder: expected cell 'lstm' or 'gru', directions 'forward', 'concatenate', 'sum' or 'average', "
                 f"got {cell!r} and {directions!r}; correct the name"
             )

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from foveate.checks import check_number
+from foveate.errors import WrongValue
 from foveate.lab.data.feature_store import view_id
 from foveate.lab.data.samples import Caption, ImageRecord
 from foveate.ops.boxes import Box
@@ -99,7 +100,7 @@ def image_views(images: Sequence[ImageRecord], count: int) -> list[ImageRecord]:
     """
     check_number("extract", "views", count, least=1, advice="use 1 for the image alone, 4 for flips and crops")
     if count > MOST:
-        raise ValueError(f"extract: expected at most {MOST} views, got {count}; 4 is a good start")
+        raise WrongValue(f"extract: expected at most {MOST} views, got {count}; 4 is a good start")
     return [
         image if view == 0 else ImageRecord(view_id(image.id, view), ImageView(image, view))
         for image in images

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_floating, check_number, check_shape, raise_nan
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 
 ScoreBlock = Callable[[slice], Tensor]
 LEVELS = (1, 5, 10)
@@ -258,7 +258,7 @@ def _check_owner(where: str, owner: Tensor, images: int) -> Tensor:
         )
     owner = owner.detach().cpu().long()
     if len(owner) and not 0 <= int(owner.min()) <= int(owner.max()) < images:
-        raise ValueError(
+        raise WrongValue(
             f"{where}: expected owners from 0 to {images - 1}, got {int(owner.min())} to {int(owner.max())}; "
             "pass the row of each caption's image"
         )

@@ -14,7 +14,7 @@ from foveate.attention import Grid
 from foveate.attention.arguments import mask_beside
 from foveate.attention.discrete import DiscreteAttention
 from foveate.checks import check_number
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongType
 from foveate.ops.support import above_uniform
 
 SLOPE = 0.1
@@ -89,7 +89,7 @@ class CrossAttention(nn.Module):
     def __init__(self, attend: nn.Module, *, temperature: float, focus: Focus | None = None) -> None:
         super().__init__()
         if not isinstance(attend, DiscreteAttention):
-            raise TypeError(
+            raise WrongType(
                 f"CrossAttention: expected an attention with discrete weights, got {type(attend).__name__}; "
                 'use mechanism("softmax"), "sparsemax", "tvmax" or another transform'
             )

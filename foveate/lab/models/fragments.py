@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from foveate.attention import Attended, Grid
 from foveate.checks import at_least_float32, check_floating, check_mask, check_number, check_padding, check_shape
-from foveate.errors import ShapeError
+from foveate.errors import ShapeError, WrongValue
 from foveate.lab.encoders import BagOfWords, TextEncoder, WordsInContext
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import AnyImageEncoder
@@ -215,7 +215,7 @@ class Scorer(nn.Module, ABC):
         both = self.cross_attend(images, texts)
         by_words = next((cross for cross in both if cross.queries_are_words), None)
         if by_words is None:
-            raise ValueError(
+            raise WrongValue(
                 f"{type(self).__name__}: expected words that attend to images, got images that attend to words; "
                 'use direction="t2i"'
             )

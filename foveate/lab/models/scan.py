@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from foveate.checks import check_number
+from foveate.errors import WrongValue
 from foveate.lab.encoders import SentenceEncoder, Standardise, TextEncoder, WordsInContext
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models.answering import AnyImageEncoder
@@ -62,7 +63,7 @@ class FragmentMatcherSettings(MatchingModelSettings):
         super().__post_init__()
         lookup("bidirectional", self.bidirectional, dict.fromkeys(get_args(Bidirectional)))
         if self.bidirectional == "concatenate" and self.hidden % 2:
-            raise ValueError(
+            raise WrongValue(
                 f"matching: expected an even hidden for concatenated directions, got {self.hidden}; add one"
             )
         lookup("text", self.text, dict.fromkeys(("gru", "minilm")))
@@ -70,7 +71,7 @@ class FragmentMatcherSettings(MatchingModelSettings):
             "matching", "whole_weight", self.whole_weight, above=0, advice="use whole=none for attention alone"
         )
         if self.whole is not None and self.whole.reads_states and not self.reads_states:
-            raise ValueError(
+            raise WrongValue(
                 f"matching: expected text=minilm if the whole reads its states, got {self.text!r}; use one text"
             )
 
@@ -245,7 +246,7 @@ class SCAN(Scorer):
     ) -> None:
         super().__init__(budget)
         if direction not in ("t2i", "i2t"):
-            raise ValueError(f"SCAN: expected direction 't2i' or 'i2t', got {direction!r}; correct the name")
+            raise WrongValue(f"SCAN: expected direction 't2i' or 'i2t', got {direction!r}; correct the name")
         self.direction: Direction = direction
         self.attention = CrossAttention(attend, temperature=temperature)
         self.aggregate = LogSumExp(6.0) if aggregate is None else aggregate

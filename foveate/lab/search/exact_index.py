@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_floating, check_shape
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongType
 from foveate.io import exclusive_lock, read_json, write_json
 from foveate.lab.search.nearest import CHUNK, Hits, nearest
 from foveate.lab.search.parts import OpenPart, Part, damaged, write_part
@@ -306,7 +306,7 @@ def _parse_manifest(path: Path, content: Mapping[str, Any]) -> tuple[IndexDescri
     try:
         description = IndexDescription(**_typed(IndexDescription, content))
         if not isinstance(content["parts"], list):
-            raise TypeError("parts that are not a list")
+            raise WrongType("parts that are not a list")
         parts = [Part(**_typed(Part, part)) for part in content["parts"]]
     except (TypeError, ValueError, LookupError) as error:
         raise damaged(path, str(error)) from None
@@ -325,7 +325,7 @@ def _typed(kind: type, content: Mapping[str, Any]) -> dict[str, Any]:
         expected = int if field.type == "int" else str
         value = found[field.name]
         if type(value) is not expected:
-            raise TypeError(f"{field.name} = {value!r:.60}, which is not of type {expected.__name__}")
+            raise WrongType(f"{field.name} = {value!r:.60}, which is not of type {expected.__name__}")
         if isinstance(value, str):
             value.encode()  # JSON can spell a lone surrogate, which could never be printed
     return found

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from foveate.checks import check_floating, check_number, check_shape, raise_nan
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongValue
 
 # As float32, a chunk of this many bytes stays in the processor's cache; one eight times as large takes twice the time.
 CHUNK = 8 << 20
@@ -125,5 +125,5 @@ def check_queries(where: str, vectors: HasDim, queries: Tensor, top: int) -> Ten
     if bool(queries.isnan().any()):
         raise_nan(where, "queries", queries)
     if bool(queries.isinf().any()):
-        raise ValueError(f"{where}: expected finite queries, got infinite ones; check the run that embeds them")
+        raise WrongValue(f"{where}: expected finite queries, got infinite ones; check the run that embeds them")
     return queries

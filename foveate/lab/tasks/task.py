@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, T
 import torch
 from torch import Tensor, nn
 
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongValue
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.encoders import ImageEncoder
 from foveate.metrics.means import ExampleValues
@@ -94,7 +94,7 @@ class Metrics(ABC, Generic[Prediction, Batch]):
 
     def compute_together(self, others: Sequence[Metrics[Prediction, Batch]]) -> dict[str, float]:
         """The numbers of an ensemble: scores averaged over these metrics and others of the same examples."""
-        raise ValueError(
+        raise WrongValue(
             f"evaluate: expected a task whose scores can be averaged, got {type(self).__name__}; evaluate the runs one "
             "by one"
         )

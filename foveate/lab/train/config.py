@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from foveate.checks import check_number
+from foveate.errors import WrongValue
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class Training:
         if self.clip is not None:
             check_number("Training", "clip", self.clip, above=0, advice="use none for no clipping")
         if self.average is not None and not 0 < self.average < 1:
-            raise ValueError(f"Training: expected average between 0 and 1, got {self.average:g}; try 0.99, or none")
+            raise WrongValue(f"Training: expected average between 0 and 1, got {self.average:g}; try 0.99, or none")
         check_number("Training", "lr", self.optimiser.lr, above=0, advice="try 1e-4")
         for name in ("seed", "workers", "save_every", "curve_points"):
             check_number("Training", name, getattr(self, name), least=0, advice="use zero or more")

@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from foveate.attention import MECHANISMS
-from foveate.errors import DataError, UnknownName
+from foveate.errors import DataError, UnknownName, WrongValue
 from foveate.lab.train.recipe import (
     Recipe,
     decode,
@@ -62,7 +62,7 @@ def override(recipe: Recipe, changes: Iterable[str]) -> Recipe:
     for change in changes:
         name, equals, text = change.partition("=")
         if not equals:
-            raise ValueError(f"{recipe.name}: expected field=value, got {change!r}; write for instance epochs=3")
+            raise WrongValue(f"{recipe.name}: expected field=value, got {change!r}; write for instance epochs=3")
         recipe = _set(recipe, name.strip(), text.strip())
     return recipe
 
@@ -102,7 +102,7 @@ def parse(kind: Any, text: str, where: str) -> Any:
     if kind in (int, float, str):
         with suppress(ValueError):
             return kind(text)
-    raise ValueError(f"{where}: expected {describe(kind)}, got {text!r}; write, for example, {where}={example(kind)}")
+    raise WrongValue(f"{where}: expected {describe(kind)}, got {text!r}; write, for example, {where}={example(kind)}")
 
 
 def _walk(part: Any, prefix: str) -> Iterator[Field]:
@@ -166,7 +166,7 @@ def _find(recipe: Recipe, name: str, known: list[Field]) -> Field | None:
     found = [field for field in known if f".{field.path}".endswith(f".{name}")]
     exact = [field for field in found if field.path == name]
     if len(found) > 1 and not exact:
-        raise ValueError(
+        raise WrongValue(
             f"{recipe.name}: expected the name of one field, got {name!r}; "
             f"write {' or '.join(field.path for field in found)}"
         )
@@ -185,7 +185,7 @@ def _value(field: Field, name: str, text: str) -> Any:
                 kept[own] = decode(kind, encode(getattr(field.value, own)), own)
         return chosen(**kept)
     if isinstance(field.value, Mapping):
-        raise ValueError(f"{field.path}: expected an entry, got {text!r}; write {field.path}.<name>=<value>")
+        raise WrongValue(f"{field.path}: expected an entry, got {text!r}; write {field.path}.<name>=<value>")
     return parse(field.kind, text, name)
 
 
@@ -204,7 +204,7 @@ def _parse_union(several: tuple[Any, ...], kind: Any, text: str, where: str) -> 
     for member in sorted(several, key=lambda m: (m is str, m is not NoneType)):
         with suppress(ValueError, LookupError):
             return parse(member, text, where)
-    raise ValueError(f"{where}: expected {describe(kind)}, got {text!r}; write, for example, {where}={example(kind)}")
+    raise WrongValue(f"{where}: expected {describe(kind)}, got {text!r}; write, for example, {where}={example(kind)}")
 
 
 def _parse_free(text: str) -> Any:

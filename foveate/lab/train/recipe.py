@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from foveate.errors import DataError, FoveateError, UnknownName
+from foveate.errors import DataError, FoveateError, UnknownName, WrongValue
 from foveate.io import read_checked_json, read_json, write_json
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.models import MODELS, ModelSettings
@@ -380,7 +380,7 @@ def item_types(kind: Any, count: int, where: str) -> tuple[Any, ...]:
     if Ellipsis in kinds:
         return kinds[:1] * count
     if len(kinds) != count:
-        raise ValueError(f"{where}: expected {len(kinds)} values, got {count}; write, for example, {example(kind)}")
+        raise WrongValue(f"{where}: expected {len(kinds)} values, got {count}; write, for example, {example(kind)}")
     return kinds
 
 

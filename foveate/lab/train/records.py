@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from foveate.errors import DataError, UnknownName
+from foveate.errors import DataError, UnknownName, WrongValue
 from foveate.io import (
     ProgressBar,
     atomic_write,
@@ -327,7 +327,7 @@ def read_examples(path: Path) -> ExampleValues:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             names, ids, clusters, table = (file[name] for name in ("names", "ids", "clusters", "values"))
         if table.shape != (len(ids), len(names)) or len(clusters) != len(ids):
-            raise ValueError(f"a table {table.shape} of {len(ids)} examples and {len(names)} metrics")
+            raise WrongValue(f"a table {table.shape} of {len(ids)} examples and {len(names)} metrics")
     except (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
         raise DataError(
             f"examples: expected the values of single examples in {path}, got {error}; evaluate again"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from foveate.errors import DataError, FoveateError, NotANumber
+from foveate.errors import DataError, FoveateError, NotANumber, WrongValue
 from foveate.lab.tasks import AnyTask, Loss
 from foveate.lab.train.batches import Plan, move
 from foveate.lab.train.config import Training, build_optimiser, scale_and_clip, set_rate
@@ -286,7 +286,7 @@ def recompute_layers(model: nn.Module) -> None:
     """
     layers = list(_marked(model))
     if not layers:
-        raise ValueError(
+        raise WrongValue(
             f"train: expected a model with layers to recompute, got {type(model).__name__} with none that are marked "
             "`recomputable`; set gradient_checkpointing=false"
         )

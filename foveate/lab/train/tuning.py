@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongValue
 from foveate.lab.data.samples import DataRoot
 from foveate.lab.train.loop import Diverged
 from foveate.lab.train.override import override
@@ -90,7 +90,7 @@ def read_space(text: str) -> Space | None:
     """
     field, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"tune: expected field=space, got {text!r}; write for instance lr=log:1e-4..1e-2")
+        raise WrongValue(f"tune: expected field=space, got {text!r}; write for instance lr=log:1e-4..1e-2")
     if CHOICE in value:
         return Space(field, choices=tuple(part.strip() for part in value.split(CHOICE)))
     if RANGE not in value:
@@ -100,9 +100,9 @@ def read_space(text: str) -> Space | None:
     try:
         ends = (_number(low), _number(high))
     except ValueError:
-        raise ValueError(f"tune: expected two numbers, got {text!r}; write {field}=log:1e-4..1e-2") from None
+        raise WrongValue(f"tune: expected two numbers, got {text!r}; write {field}=log:1e-4..1e-2") from None
     if not ends[0] < ends[1] or (log and ends[0] <= 0):
-        raise ValueError(
+        raise WrongValue(
             f"tune: expected a range from a smaller to a larger number, got {text!r}; swap or correct them"
         )
     return Space(field, ends[0], ends[1], log)
@@ -136,7 +136,7 @@ def tune(
     """
     spaces = [space for space in map(read_space, changes) if space is not None]
     if not spaces:
-        raise ValueError(f"tune: expected a space to search, got {' '.join(changes)!r}; add lr=log:1e-4..1e-2")
+        raise WrongValue(f"tune: expected a space to search, got {' '.join(changes)!r}; add lr=log:1e-4..1e-2")
     fixed = [change for change in changes if read_space(change) is None]
     _check_spaces(recipe, fixed, spaces)
     study = _open_study(recipe, changes, out, storage, prune)

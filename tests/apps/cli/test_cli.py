@@ -19,6 +19,7 @@ from foveate.apps.cli import COMMANDS, main
 from foveate.apps.cli.list import TABLES
 from foveate.apps.cli.terminal import print_table
 from foveate.attention import MECHANISMS
+from foveate.errors import WrongType, WrongValue
 from foveate.lab.recipes import RECIPES
 from foveate.lab.tasks import TASKS
 from foveate.lab.train.weights import CHECKPOINT, WEIGHTS, load_tensors
@@ -81,6 +82,10 @@ def test_help_with_a_recipe_shows_its_fields(capsys: pytest.CaptureFixture[str])
         ([*TRAIN, "hiden=3"], "toy-net-points: expected a known name, got 'hiden'; did you mean 'hidden'?"),
         ([*TRAIN, "--hiden", "3"], "toy-net-points: expected a known name, got 'hiden'; did you mean 'hidden'?"),
         ([*TRAIN, "mechanism=softmx"], "mechanism: expected a known name, got 'softmx'; did you mean 'softmax'?"),
+        (
+            [*TRAIN, "--resum", "--hidden", "3"],
+            "foveate: expected a known name, got '--resum'; did you mean '--resume'?",
+        ),
         ([*TRAIN, "--resum"], "foveate: expected a known name, got '--resum'; did you mean '--resume'?"),
         (["list", "recipe"], "list: expected a known name, got 'recipe'; did you mean 'recipes'?"),
         (
@@ -118,13 +123,29 @@ def test_wrong_values_are_explained_in_one_line(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "epochs: expected a whole number, got 'many'; write, for example, epochs=2\n"
 
 
-def test_a_fault_of_the_program_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [ValueError, TypeError])
+def test_a_fault_of_the_program_shows_where(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The type tells it from a mistake of the user, whatever the message is."""
+
     def broken(self, model, batch, step):
-        raise ValueError("math domain error")
+        raise kind("library: expected an even number, got 3; math domain error")
 
     monkeypatch.setattr(Toy, "loss", broken)
-    with pytest.raises(ValueError, match="math domain error"):
+    with pytest.raises(kind, match="math domain error"):
         main(TRAIN)
+
+
+@pytest.mark.parametrize(("kind", "python"), [(WrongValue, ValueError), (WrongType, TypeError)])
+def test_a_mistake_of_the_user_is_one_line(
+    kind: type[Exception], python: type[Exception], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(self, model, batch, step):
+        raise kind("a sentence of any form")
+
+    monkeypatch.setattr(Toy, "loss", broken)
+    assert main([*TRAIN, "--quiet"]) == 1
+    assert capsys.readouterr().err.endswith("a sentence of any form\n")
+    assert issubclass(kind, python)
 
 
 @pytest.mark.parametrize(

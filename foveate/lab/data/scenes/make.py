@@ -10,7 +10,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongValue
 from foveate.io import atomic_write
 from foveate.lab.data.samples import Caption, Dataset, Id, ImageRecord, Object, Phrase, Question
 from foveate.lab.data.scenes.captions import CaptionDraft, write_captions
@@ -66,7 +66,7 @@ def make_scenes(
     """
     total = lookup("split", split, lookup("size", size, SIZES)) if count is None else count
     if not (0 <= total < STRIDE and seed >= 0):
-        raise ValueError(
+        raise WrongValue(
             f"make_scenes: expected 0 <= count < {STRIDE} and seed >= 0, got {total} and {seed}; change them"
         )
     number = {name: position for position, name in enumerate(SPLITS)}
@@ -221,7 +221,7 @@ def _open(path: Path) -> StoredImages:
         checksums = np.fromfile(path, "<u4", offset=images.offset + images.nbytes)
         rest = path.stat().st_size - images.offset - images.nbytes - checksums.nbytes
         if rest or len(checksums) not in (0, len(images)):
-            raise ValueError(f"got {rest} bytes after its checksums, of which it has {len(checksums)}")
+            raise WrongValue(f"got {rest} bytes after its checksums, of which it has {len(checksums)}")
     except Exception as error:  # a damaged header is parsed as Python, which fails in many ways
         raise DataError(
             f"scenes: expected stored images, got {path}, which cannot be read ({error}); delete it to render it again"

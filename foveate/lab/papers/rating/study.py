@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from foveate.checks import check_number
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongValue
 from foveate.io import ProgressBar, atomic_write, read_checked_json, with_checksum, write_json
 from foveate.lab import hub
 from foveate.lab.data.samples import Dataset, ImageRecord
@@ -109,7 +109,7 @@ class Study:
         found = read_checked_json("rate", directory / STUDY, SOURCE)
         try:
             if found["format"] != FORMAT:
-                raise ValueError(f"format {found['format']}")
+                raise WrongValue(f"format {found['format']}")
             items = tuple(_item(one) for one in found["items"])
             study = cls(directory, tuple(map(str, found["runs"])), int(found["seed"]), str(found["kind"]), items)
         except (KeyError, TypeError, ValueError) as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from foveate.checks import check_number
+from foveate.errors import WrongValue
 from foveate.lab.models import CaptioningModelSettings, LSTMCaptionerSettings
 from foveate.lab.tasks.task_settings import Content, TaskSettings
 
@@ -51,17 +52,17 @@ class CaptioningSettings(TaskSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.label_smoothing < 1:
-            raise ValueError(
+            raise WrongValue(
                 f"captioning: expected label_smoothing from 0 to below 1, got {self.label_smoothing:g}; try 0.1"
             )
         check_number("captioning", "guidance", self.guidance, least=0, advice="0.3 is a start")
         if self.self_critical == 1 or self.self_critical < 0:
-            raise ValueError(
+            raise WrongValue(
                 f"captioning: expected self_critical=0 or at least 2 captions, got {self.self_critical}; each is "
                 "compared with the others of its image: use 5"
             )
         if self.self_critical and (self.ccr.weight or self.ccs.weight or self.label_smoothing or self.guidance):
-            raise ValueError(
+            raise WrongValue(
                 "captioning: expected ccr=0, ccs=0, guidance=0 and label_smoothing=0 with self_critical, got others; "
                 "they belong to the cross-entropy"
             )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from foveate.errors import WrongValue
 from foveate.lab.data.vocabulary import SPECIAL
 from foveate.lab.losses import choose_swaps, content_resourcing, content_swapping
 from foveate.lab.losses.contrastive import Aggregate, cosine
@@ -97,7 +98,7 @@ def swapping_all(attention: Sequence[CrossAttended], tokens: Tensor, owner: Tens
     """
     by_words = [cross for cross in attention if cross.queries_are_words]
     if not by_words:
-        raise ValueError("ccs: expected words that attend for swaps=all, got locations; use swaps=sampled")
+        raise WrongValue("ccs: expected words that attend for swaps=all, got locations; use swaps=sampled")
     rows, places = (tokens >= len(SPECIAL)).nonzero(as_tuple=True)
     words, images = tokens[rows, places], owner[rows]
     said = torch.zeros(int(owner.max()) + 1, int(tokens.max()) + 1, dtype=torch.bool, device=tokens.device)

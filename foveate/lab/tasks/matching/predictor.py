@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from foveate.checks import check_counts
-from foveate.errors import DataError
+from foveate.errors import DataError, WrongValue
 from foveate.lab.features import ImageFeatures
 from foveate.lab.models import Fragments, MatchingModel, Scorer
 from foveate.lab.models.fragments import InnerProduct, join_fragments
@@ -133,7 +133,7 @@ class MatchingPredictor(ImagePredictor["Matching", MatchingModel]):
         """Where the words of a sentence look in an image; raises ValueError for a model whose words do not attend."""
         scorer, settings = self.model.scorer, self.task.settings
         if not isinstance(scorer, Scorer):
-            raise ValueError(
+            raise WrongValue(
                 "look: expected a model with cross attention (SCAN, BFAN), got one vector per image; use match"
             )
         with torch.no_grad():

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from foveate.attention import MECHANISMS
 from foveate.checks import check_number
+from foveate.errors import WrongValue
 from foveate.lab.losses.ranking import NEGATIVES, Negatives, info_nce, ranking_hinge
 from foveate.lab.models import MatchingModelSettings, SCANSettings
 from foveate.lab.tasks.task_settings import Content, TaskSettings
@@ -115,16 +116,16 @@ class MatchingSettings(TaskSettings):
         if self.word_range is not None:
             check_number("matching", "word_range", self.word_range, above=0, advice="SCAN uses 0.1")
         if self.word_dropout > 1:
-            raise ValueError(f"matching: expected word_dropout <= 1, got {self.word_dropout:g}; pass a probability")
+            raise WrongValue(f"matching: expected word_dropout <= 1, got {self.word_dropout:g}; pass a probability")
         for name in ("captions_per_example", "rank_parts"):
             check_number("matching", name, getattr(self, name), least=1, advice="use at least one")
         if self.ccs.weight and self.model.reads_states:
-            raise ValueError(
+            raise WrongValue(
                 f"matching: expected ccs=0 for text=minilm, got {self.ccs.weight:g}; CCS reads sentences with swapped "
                 "words, whose states would have to be computed in every step: use text=gru"
             )
         if self.dual_start is not None and not (self.model.cross_attention and self.model.reads_states):
-            raise ValueError(
+            raise WrongValue(
                 "matching: expected a model of words and locations with text=minilm for dual_start, got another; use "
                 "model=scan or model=bfan with model.text=minilm"
             )
@@ -135,21 +136,21 @@ class MatchingSettings(TaskSettings):
         if self.model.cross_attention:
             self._check_mechanism()
         elif self.ccr.weight or self.ccs.weight:
-            raise ValueError(
+            raise WrongValue(
                 f"matching: expected ccr=0 and ccs=0 for a model without cross attention, got {self.ccr.weight:g} and "
                 f"{self.ccs.weight:g}; use model=scan or model=bfan"
             )
 
     def _check_guidance(self) -> None:
         if not (self.model.cross_attention and self.model.words_attend):
-            raise ValueError(
+            raise WrongValue(
                 f"matching: expected words that attend to images for guidance={self.guidance:g}, got another model; "
                 "use model=scan with model.direction=t2i, or model=bfan"
             )
 
     def _check_mechanism(self) -> None:
         if MECHANISMS[self.mechanism].continuous:
-            raise ValueError(
+            raise WrongValue(
                 f"matching: expected a mechanism with discrete weights, got {self.mechanism!r}; "
                 "use softmax, sparsemax, tvmax or another transform, or model=mdan"
             )

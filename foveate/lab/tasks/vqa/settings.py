@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from foveate.checks import check_counts
+from foveate.errors import WrongValue
 from foveate.lab.losses import LOSSES
 from foveate.lab.metrics.accuracy import RULES, Rule
 from foveate.lab.models import AnsweringSettings, MCANSettings, ReasoningDANSettings
@@ -76,12 +77,12 @@ class VQASettings(TaskSettings):
         lookup("guidance_loss", self.guidance_loss, GUIDANCE)
         lookup("rule", self.rule, RULES)
         if self.guidance_loss == "density" and self.mechanism not in ELLIPSES:
-            raise ValueError(
+            raise WrongValue(
                 f"vqa: expected one of {', '.join(ELLIPSES)} for guidance_loss=density, got {self.mechanism}; "
                 "use guidance_loss=scores"
             )
         if self.matching_start is not None and not isinstance(self.model, ReasoningDANSettings):
-            raise ValueError("vqa: expected model=rdan for matching_start, got another model; use model=rdan")
+            raise WrongValue("vqa: expected model=rdan for matching_start, got another model; use model=rdan")
         check_counts(
             "VQASettings", **dict(zip(("rows of map_size", "columns of map_size"), self.map_size, strict=True))
         )
