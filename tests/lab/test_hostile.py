@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 import tarfile
-import threading
 import time
 from contextlib import suppress
 from io import BytesIO
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from foveate.apps.cli import main
 from foveate.errors import DataError
 from foveate.lab.data import read_folder
 from foveate.lab.data.folder_check import check_folder
 from foveate.lab.data.image_sources import named_image, stored_images
 from foveate.lab.data.shards import read_shards
+from tests.lab.train.toy import register
 
 ROOT = Path(__file__).resolve().parents[2]
 BESIDE = ("../../secret.png", "/etc/passwd.png", "..\\..\\secret.png", "a/../../secret.png")
@@ -149,10 +150,17 @@ class TestTexts:
         assert max(map(len, said)) < 1000
 
 
-PREPARE = (
-    "import sys; from tests.lab.train.toy import register; register();"
-    "from foveate.__main__ import main; sys.exit(main())"
-)
+KEPT = ("foveate.apps.cli." + name for name in ("extract", "search", "compare"))
+
+
+def run_alone(words: list[str], said: str) -> None:
+    """A command in a process of its own, with what it prints in a file."""
+    with Path(said).open("w") as sys.stdout:
+        sys.stderr = sys.stdout
+        register()
+        code = main(words)
+        sys.stdout.flush()
+    os._exit(code)
 
 
 def content(place: Path) -> dict[str, bytes]:
@@ -166,7 +174,9 @@ def content(place: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["extract", "index", "compare"])
-def test_kill_9_at_random_moments_and_again_is_as_if_nothing_had_happened(command: str, tmp_path: Path) -> None:
+def test_kill_9_at_random_moments_and_again_is_as_if_nothing_had_happened(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images = tmp_path / "images"
     images.mkdir()
     for number in range(24):
@@ -176,28 +186,29 @@ def test_kill_9_at_random_moments_and_again_is_as_if_nothing_had_happened(comman
         "index": ["index", "scenes-search", str(images), "OUT/a.index", "--batch-size", "4"],
         "compare": ["compare", "toy", "--mechanisms", "softmax,tvmax", "epochs=2", "--out", "OUT/a", "--quiet"],
     }[command]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    server = get_context("forkserver")  # which imports torch once for all processes
+    server.set_forkserver_preload([__name__, *KEPT])
+    said = tmp_path / "said.txt"
 
-    def start(place: str) -> subprocess.Popen[bytes]:
+    def start(place: str, kill_after: float | None = None) -> int:
+        """Run the command, killed after so many seconds; returns its exit code, or minus the number of the signal."""
         (tmp_path / place).mkdir(exist_ok=True)
         program = [part.replace("OUT", str(tmp_path / place)) for part in made]
-        return subprocess.Popen(
-            [sys.executable, "-c", PREPARE, *program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+        process = server.Process(target=run_alone, args=(program, str(said)))
+        process.start()
+        process.join(300 if kill_after is None else kill_after)
+        process.kill()
+        process.join(60)
+        assert process.exitcode is not None
+        return process.exitcode
 
+    start("first")  # reads what later processes find in the cache of files
     begun, chosen = time.monotonic(), random.Random(command)
-    with start("whole") as process:
-        said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    seconds, kills = time.monotonic() - begun, 0
-    for attempt in range(6):
-        with start("killed") as process:
-            threading.Event().wait(chosen.uniform(0.4, 0.4 + 0.2 * attempt) * seconds)
-            process.kill()
-            process.communicate(timeout=60)
-        kills += process.returncode == -9
-    with start("killed") as process:
-        said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    assert start("whole") == 0, said.read_text()
+    seconds = time.monotonic() - begun
+    kills = sum(start("killed", chosen.uniform(0.1, 0.2 + 0.2 * attempt) * seconds) == -9 for attempt in range(6))
+    assert start("killed") == 0, said.read_text()
     assert kills > 0
     assert content(tmp_path / "killed") == content(tmp_path / "whole") != {}
