@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from re import findall
 
 import pytest
 
@@ -46,6 +47,14 @@ def test_commands_name_the_run(task):
     commands = TASKS[task].presentation.commands
     assert all(purpose and command.startswith("foveate ") for purpose, command in commands)
     assert any(" RUN " in command for _, command in commands)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_commands_leave_the_words_to_the_reader(task):
+    """An example such as "a red circle" fits one dataset and misleads after a training on another."""
+    quoted = [word for _, command in TASKS[task].presentation.commands for word in findall(r'"([^"]*)"', command)]
+    assert all(word.isupper() for word in quoted)
+    assert quoted or task == "captioning"
 
 
 @pytest.mark.parametrize("task", TASKS)

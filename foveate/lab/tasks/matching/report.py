@@ -96,7 +96,7 @@ PRESENTATION = Presentation(
     rate=rate_words,
     commands=(
         ("embed a directory of images", "foveate index RUN IMAGES images.index"),
-        ("search it by a sentence", 'foveate search images.index "a red circle"'),
+        ("search it by a sentence", 'foveate search images.index "SENTENCE"'),
     ),
 )
 DEMO = Demo(

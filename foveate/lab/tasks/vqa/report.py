@@ -149,7 +149,7 @@ PRESENTATION = Presentation(
     rate=rate_answer,
     rated_kind="answer",
     commands=(
-        ("ask about your own image", 'foveate answer RUN image.jpg "What is this?" --plot attention.png'),
+        ("ask about your own image", 'foveate answer RUN image.jpg "QUESTION" --plot attention.png'),
         ("write the result file of an evaluation server", "foveate predict RUN --data DIR --out results.json"),
     ),
 )
