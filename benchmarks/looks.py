@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -20,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import RESULTS, machine, save, show
+from measure import RESULTS, machine, save, seconds, show
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -58,9 +60,11 @@ def tables_of(name: str, found: MethodComparison) -> dict[str, list[Row]]:
     """Print and return the tables of a comparison."""
     rows = found.rows()
     show(f"{name}: {len(found.groups)} words, {len(set(found.groups))} images", [brief(row) for row in rows])
-    agreement = [{"truth": measure, **found.agreement(measure)} for measure in ("mass", "pointing", "auc")]
-    show(f"{name}: rank correlation over methods of truth and faithfulness", agreement)
-    tables = {f"{name}: methods": [plain(row) for row in rows], f"{name}: agreement": agreement}
+    tables = {f"{name}: methods": [plain(row) for row in rows]}
+    if len(found.names) > 2:
+        agreement = [{"truth": measure, **found.agreement(measure)} for measure in ("mass", "pointing", "auc")]
+        show(f"{name}: rank correlation over methods of truth and faithfulness", agreement)
+        tables[f"{name}: agreement"] = agreement
     above = [
         {"way": way, "above": other, "cost": cost, "excludes zero": cost.low > 0}
         for way in found.faithful.at_region
@@ -226,11 +230,11 @@ def vision_cost() -> list[Row]:
     return rows
 
 
-def relevance_cost(tokens: Iterable[int] = (1, 4)) -> list[Row]:
-    """Relevance of the words of a LLaVA with 4 layers of 256 features and 576 image tokens beside their generation."""
+def words_of_llava(count: int) -> tuple[Any, dict[str, Callable[[], Any]]]:
+    """A LLaVA with 4 layers of 256 features and 576 image tokens: generating some words, and their relevance."""
     import transformers
 
-    from foveate.watch.look_methods import Call, said_by
+    from foveate.watch.look_methods import Call
     from foveate.watch.model_families import family_of
     from foveate.watch.prompts import make_inputs
     from foveate.watch.relevance import relevance
@@ -259,22 +263,33 @@ def relevance_cost(tokens: Iterable[int] = (1, 4)) -> list[Row]:
     family = family_of(model)
     assert family is not None
     inputs = make_inputs(model, processor, pixels, "what is this", family)
+    model.generation_config.eos_token_id = None
+    generate: Callable[[], Any] = partial(model.generate, **inputs, max_new_tokens=count, do_sample=False)
+    call = Call(model, processor, family, inputs, "what is this", pixels, max_new_tokens=count)
+    return model, {"generation": generate, "relevance": partial(relevance, call)}
+
+
+def peak(name: str, count: int) -> float:
+    """How far the memory of this process, which does nothing else, rises at most, in MB."""
+    torch.set_num_threads(1)
+    run = words_of_llava(count)[1][name]
+    memory: dict[str, float] = {}
+    with costs([0.0], memory, name):
+        run()
+    return memory[name]
+
+
+def relevance_cost(tokens: Iterable[int] = (1, 4)) -> list[Row]:
+    """Relevance of the words of a LLaVA beside their generation; memory by a process of its own for each."""
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"  # freed memory returns to the system
     rows = []
     for count in tokens:
-        model.generation_config.eos_token_id = None
-        generate: Callable[[], Any] = partial(model.generate, **inputs, max_new_tokens=count, do_sample=False)
-        ids = generate()
-        call = Call(model, processor, family, inputs, "what is this", pixels, max_new_tokens=count)
-        call = fv.watch.looking.replace(call, said=said_by(call, ids[0], count))
-        named: dict[str, Callable[[], Any]] = {"generation": generate, "relevance": partial(relevance, call)}
-        clock: dict[str, float] = {}
-        memory: dict[str, float] = {}
-        for name, run in named.items():
-            times: list[float] = []
-            for _ in range(3):
-                with costs(times, memory, name):
-                    run()
-            clock[name] = min(times[1:])
+        model, named = words_of_llava(count)
+        clock = {name: seconds(run, repeat=8) for name, run in named.items()}
+        memory = {}
+        for name in named:
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                memory[name] = pool.apply(peak, (name, count))
         weights = sum(p.numel() for p in model.parameters()) * 4 / 2**20
         rows.append(
             {

@@ -6,6 +6,7 @@ that know nothing of the image and, where it is known, with the true region.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,7 +78,9 @@ class Asked:
         dual = self.call.family.kind == DUAL
         joined = {
             # One text is compared with all images.
-            name: value if dual and name in TEXT_INPUTS else torch.cat([one[name] for one in several])
+            name: value
+            if not isinstance(value, Tensor) or (dual and name in TEXT_INPUTS)
+            else torch.cat([one[name] for one in several])
             for name, value in several[0].items()
         }
         with torch.no_grad():
@@ -184,6 +187,8 @@ def _continued(call: Call, made: Mapping[str, Any], said: Said) -> dict[str, Any
     """The inputs of a pass over the prompt and the words after it."""
     full = torch.tensor([[*said.before, *said.new]], device=next(call.model.parameters()).device)
     found = dict(made)
+    if "logits_to_keep" in inspect.signature(call.model.forward).parameters:  # a vocabulary per image token is large
+        found["logits_to_keep"] = len(said.new) + 1
     if getattr(call.model.config, "is_encoder_decoder", False) or "input_ids" not in made:
         return {**found, "decoder_input_ids": full}
     kind = getattr(call.model.config, "model_type", "")

@@ -7,11 +7,14 @@ The rivals that need no attention, integrated gradients and gradient times input
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -68,6 +71,7 @@ class Links:
         calls: of the pass.
         heads: how heads are combined, as in `over_heads`.
         rows: of which each head is kept too.
+        steps: the calls are those of a generation with a cache, whose rows are counted from its first token.
     """
 
     heads: Choice
@@ -75,6 +79,7 @@ class Links:
     anchor: Tensor
     rows: tuple[int, ...] = ()
     scale: float = 1.0
+    steps: bool = False
 
     def differentiate(self, score: Tensor, rows: Sequence[int] = (0,), again: bool = False) -> None:
         """Fill `mean` and `rows` of every call for a scalar score; with `again` another score may follow."""
@@ -83,25 +88,50 @@ class Links:
             call.mean = call.rows = None
         # The gradients of half precision would underflow.
         self.scale = 1024.0 if score.dtype == torch.float16 else 1.0
-        torch.autograd.grad(score * self.scale, self.anchor, retain_graph=again, allow_unused=True)
+        if score.requires_grad:
+            scale = torch.full_like(score, self.scale)
+            torch.autograd.grad(score, self.anchor, scale, retain_graph=again, allow_unused=True)
 
-    def note(self, call: Link, weights: Tensor, gradient: Tensor) -> None:
-        """Take what a gradient says of the weights (1, M, Q, N) of a call."""
-        part = positive_part(weights[0].float(), gradient[0].float() / self.scale)
-        call.mean = over_heads(part, self.heads)
-        call.rows = part[:, [row % part.shape[1] for row in self.rows]]
+    def note(self, call: Link, part: Tensor, reached: Tensor | None = None) -> None:
+        """Take the positive part (1, M, Q, N) of a call, or that of the queries which the gradient reached."""
+        part = part[0]
+        mean = over_heads(part, self.heads)
+        if reached is not None:
+            mean = mean.new_zeros(call.queries, call.keys).index_copy_(0, reached, mean)
+            part = part.new_zeros(len(part), call.queries, call.keys).index_copy_(1, reached, part)
+        call.mean = mean / self.scale
+        if self.steps:
+            start = call.keys - call.queries
+            call.rows = part[:, [min(max(row - start, 0), call.queries - 1) for row in self.rows]] / self.scale
+        else:
+            call.rows = part[:, [row % call.queries for row in self.rows]] / self.scale
 
     @property
     def filled(self) -> list[Link]:
-        """The calls on which the score depended."""
-        return [call for call in self.calls if call.mean is not None]
+        """The calls on which the score depended; those of a module in the steps of a generation as one."""
+        filled = [call for call in self.calls if call.mean is not None]
+        if not self.steps:
+            return filled
+        size, whole = max(call.keys for call in self.calls), dict[str, Link]()
+        for call in filled:
+            assert call.mean is not None
+            assert call.rows is not None
+            one = whole.setdefault(call.name, Link(call.name, size, size))
+            if one.mean is None or one.rows is None:
+                one.mean, one.rows = call.mean.new_zeros(size, size), call.rows.new_zeros(*call.rows.shape[:2], size)
+            start = call.keys - call.queries
+            one.mean[start : call.keys, : call.keys] = call.mean
+            here = [number for number, row in enumerate(self.rows) if start <= row < call.keys]
+            one.rows[:, here, : call.keys] = call.rows[:, here]
+        return list(whole.values())
 
 
 @contextmanager
 def linked(model: nn.Module, wanted: Callable[[str], bool], heads: Choice = "mean") -> Iterator[Links]:
     """Run one example through a model so that `Links.differentiate` reaches the attention of the wanted modules.
 
-    The model computes with its own kernels. No parameter needs a gradient.
+    The model computes with its own kernels. Meanwhile no parameter needs a gradient, so that nothing below the first
+    wanted module is kept for the way back.
 
     >>> attend = nn.MultiheadAttention(8, 2, batch_first=True).requires_grad_(False)
     >>> with linked(attend, lambda name: True) as links:
@@ -111,7 +141,7 @@ def linked(model: nn.Module, wanted: Callable[[str], bool], heads: Choice = "mea
     torch.Size([3, 3])
     """
     links = Links(heads, [], torch.zeros((), requires_grad=True))
-    with ExitStack() as undo, torch.enable_grad():
+    with ExitStack() as undo, torch.enable_grad(), _frozen(model):
         for part in model.modules():
             if isinstance(part, nn.TransformerEncoderLayer):
                 undo.callback(add_around(part, unfused, INNER))
@@ -120,6 +150,30 @@ def linked(model: nn.Module, wanted: Callable[[str], bool], heads: Choice = "mea
                 own = _Joined(links, name, module)
                 undo.callback(add_around(module, around_attention(module, own.attend, own.weights), INNER))
         yield links
+
+
+_FREEZING = threading.Lock()
+_FROZEN: WeakKeyDictionary[nn.Module, tuple[int, list[nn.Parameter]]] = WeakKeyDictionary()
+
+
+@contextmanager
+def _frozen(model: nn.Module) -> Iterator[None]:
+    """No parameter needs a gradient until the last of several threads has left."""
+    with _FREEZING:
+        count, parameters = _FROZEN.get(model, (0, [one for one in model.parameters() if one.requires_grad]))
+        _FROZEN[model] = count + 1, parameters
+        for one in parameters:
+            one.requires_grad_(False)
+    try:
+        yield
+    finally:
+        with _FREEZING:
+            count = _FROZEN.pop(model)[0] - 1
+            if count:
+                _FROZEN[model] = count, parameters
+            else:
+                for one in parameters:
+                    one.requires_grad_()
 
 
 @dataclass
@@ -142,7 +196,7 @@ class _Joined:
             key,
             value,
             given,
-            lambda w, g: self.links.note(link, with_heads(w, self.module), g),
+            lambda part, reached: self.links.note(link, with_heads(part, self.module), reached),
         )
         return result.reshape(*shape, -1)
 
@@ -151,7 +205,8 @@ class _Joined:
         link = self._link(*weights.shape[-2:])
 
         def note(weights: Tensor, gradient: Tensor) -> None:
-            self.links.note(link, with_heads(weights, self.module), with_heads(gradient, self.module))
+            part = positive_part(weights.float(), gradient.float())
+            self.links.note(link, with_heads(part, self.module))
 
         result: Tensor = _Seen.apply(self.links.anchor, weights, note)  # type: ignore[no-untyped-call]
         return result
@@ -193,17 +248,37 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        """Compute the call again by way of its weights, note their gradient, and pass the others on."""
-        *inputs, mask = ctx.saved_tensors
-        with torch.enable_grad():
-            query, key, value = (x.detach().requires_grad_() for x in inputs)
-            weights = sdpa_weights(query, key, value, mask, **ctx.options)
-            spread = value
-            if ctx.options.get("enable_gqa"):
-                spread = value.repeat_interleave(weights.shape[-3] // value.shape[-3], -3)
-            found = torch.autograd.grad(weights @ spread, (weights, query, key, value), gradients[0])
-        ctx.note(weights.detach(), found[0])
-        return gradients[0].new_zeros(()), *found[1:], None, None
+        """Compute the weights of the queries that the score depends on, note their gradient, and pass the others on."""
+        query, key, value, mask = ctx.saved_tensors
+        (gradient,) = gradients
+        used = (gradient != 0).any(-1).flatten(0, -2).any(0).nonzero()[:, 0]
+        reached = used if 0 < len(used) < query.shape[-2] else None
+        if reached is not None:
+            gradient = gradient.index_select(-2, reached)
+        weights = sdpa_weights(query, key, value, mask, **ctx.options, rows=reached)
+        group = weights.shape[-3] // value.shape[-3] if ctx.options.get("enable_gqa") else 1
+        by_weights = gradient @ _repeated(value, group).mT
+        found: list[Tensor | None] = [None, None, None]
+        if any(ctx.needs_input_grad[1:4]):  # not at the first layer that is wanted
+            scale = ctx.options.get("scale") or query.shape[-1] ** -0.5
+            by_scores = torch.ops.aten._softmax_backward_data(by_weights, weights, -1, weights.dtype)
+            chosen = query if reached is None else query.index_select(-2, reached)
+            by_query = (by_scores @ _repeated(key, group)).mul_(scale)
+            if reached is not None:
+                by_query = torch.zeros_like(query).index_copy_(-2, reached, by_query)
+            found = [by_query, _summed(by_scores.mT @ (chosen * scale), group), _summed(weights.mT @ gradient, group)]
+        ctx.note(by_weights.float().mul_(weights).clamp_(min=0), reached)
+        return gradient.new_zeros(()), *found, None, None
+
+
+def _repeated(x: Tensor, group: int) -> Tensor:
+    """Keys or values for every head of the queries, of which `group` share one."""
+    return x if group == 1 else x.repeat_interleave(group, -3)
+
+
+def _summed(x: Tensor, group: int) -> Tensor:
+    """The gradient of what `_repeated` took."""
+    return x if group == 1 else x.unflatten(-3, (-1, group)).sum(-3)
 
 
 def relevant_row(links: Sequence[Link], rows: Sequence[int]) -> Tensor:
@@ -328,12 +403,18 @@ def relevance(call: Call) -> Found:
     and the words; of a class or a detection its logit above the best other; of an image and a text their similarity.
     One stack of self-attention is read by `relevant_row`, models with cross-attention by `relevances`.
     """
-    asked = _asked(call)
-    call, crosses = asked.call, asked.call.family.kind == CROSS
-    inputs = asked.inputs()
+    crosses = call.family.kind == CROSS
     wanted = (lambda name: True) if crosses else call.wanted
-    with patch_order(call.model) as order, through(call) as bridge, linked(call.model, wanted, call.heads) as links:
-        margins = asked.margins(call.model(**inputs))
+    stepwise = _generated(call)
+    with patch_order(call.model) as order, through(call) as bridge:
+        if stepwise is None:
+            asked = _asked(call)
+            inputs = asked.inputs()
+            with linked(call.model, wanted, call.heads) as links:
+                margins = asked.margins(call.model(**inputs))
+        else:
+            asked, links, margins = stepwise
+    call = asked.call
     name = next((one.name for one in reversed(links.calls) if call.wanted(one.name)), "")
     layout = call.find_layout(name, **order)
     columns = layout.tokens
@@ -347,10 +428,15 @@ def relevance(call: Call) -> Found:
     places = [[0] if has_prefix(layout) else list(range(len(layout.tokens)))] if asked.is_whole else []
     for number, (_, rows) in enumerate(asked.words):
         rows = rows if not places or call.family.kind == JOINT else places[0]
-        links.differentiate(margins[number], rows, again=number + 1 < len(asked.words))
-        filled = [link for link in links.filled if call.wanted(link.name) and link.keys > int(columns.max())]
+        if links.steps and call.said is not None:
+            rows = [len(call.said.before) + len(call.said.new) + row for row in rows]
+        with torch.enable_grad():  # also where the caller needs none
+            score = margins[number]
+        links.differentiate(score, rows, again=number + 1 < len(asked.words))
+        reached = links.filled
+        filled = [link for link in reached if call.wanted(link.name) and link.keys > int(columns.max())]
         if crosses:
-            table = relevances(links.filled, attends_image=call.family.attends)
+            table = relevances(reached, attends_image=call.family.attends)
             row = table[TEXT, IMAGE][[place % table[TEXT, IMAGE].shape[0] for place in rows]].mean(0)
         else:
             row = relevant_row(filled, rows)
@@ -362,6 +448,35 @@ def relevance(call: Call) -> Found:
     words = [word for word, _ in asked.words]
     stacked = normalise(torch.stack(found).clamp(min=0))
     return Found(_text_of(call), words, stacked, torch.stack(heads, 2), names, layout, call.said)
+
+
+def _generated(call: Call) -> tuple[Asked, Links, Tensor] | None:
+    """What a model with one stack and a cache writes, with the graph of its own passes, so that none is repeated.
+
+    None where its calls are not those of a plain cache: the words are then read in a further pass.
+    """
+    model, logits = call.model, list[Tensor]()
+    if call.family.kind != GENERATE or call.family.through is not None or not can_generate(model):
+        return None
+
+    def around(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with torch.enable_grad():
+            output = forward(*args, **kwargs)
+            logits.append(output.logits[:, -1:])
+        return output
+
+    with linked(model, call.wanted, call.heads) as links, ExitStack() as undo:
+        undo.callback(add_around(model, around, INNER))
+        asked = _asked(call)
+    said = asked.call.said
+    assert said is not None
+    n, T = len(said.before), len(said.new)
+    plain = all(one.queries == one.keys == n or (one.queries == 1 and n < one.keys < n + T) for one in links.calls)
+    if len(logits) != T or not links.calls or not plain:
+        return None
+    links.steps = True
+    with torch.enable_grad():
+        return asked, links, asked.margins(SimpleNamespace(logits=torch.cat([*logits, logits[-1]], 1)))
 
 
 def input_gradient(call: Call) -> Found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,9 @@ from torch.nn import functional as F
 
 pytest.importorskip("transformers", reason="needs the extra hf")
 
+import foveate as fv
 from foveate.errors import ShapeError
+from foveate.watch import relevance
 from foveate.watch.faithful import margin
 from foveate.watch.model_families import FAMILIES
 from foveate.watch.relevance import (
@@ -23,6 +26,7 @@ from foveate.watch.relevance import (
     relevances,
     relevant_row,
 )
+from tests.watch.test_planted import build
 from tests.watch.tiny import TINY, small
 
 
@@ -230,6 +234,60 @@ def test_multihead_attention_of_torch_by_hand():
     again = attend.out_proj((weights @ value).transpose(0, 1).flatten(1))[1].sum()
     gradient = torch.autograd.grad(again, weights)[0]
     torch.testing.assert_close(links.calls[0].mean, (weights * gradient).clamp(min=0).mean(0).detach())
+
+
+@pytest.mark.parametrize("name", ["LLaVA", "Qwen2-VL", "InternVL"])
+def test_words_are_read_from_the_passes_that_generate_them(name, monkeypatch):
+    """As in one further pass over the prompt and the words, which other models need."""
+    model, processor, _ = build(name)
+    image = np.random.default_rng(0).integers(0, 255, (60, 100, 3), np.uint8)
+    passes = []
+    model.register_forward_hook(lambda *_: passes.append(1))
+
+    def seen() -> fv.watch.Look:
+        return fv.look(model, image, "what is this", processor=processor, method="relevance", max_new_tokens=3)
+
+    with torch.no_grad():
+        found = seen()
+    assert len(passes) == len(found.source.said.new)
+    monkeypatch.setattr(relevance, "_generated", lambda call: None)
+    again = seen()
+    assert len(passes) == 2 * len(found.source.said.new) + 1
+    assert float(again.layers.max()) > 0
+    torch.testing.assert_close(found.layers, again.layers, atol=1e-5 * float(again.layers.max()), rtol=1e-4)
+    for one, other in zip(found.words, again.words, strict=True):
+        torch.testing.assert_close(one.attention.weights, other.attention.weights, atol=1e-5, rtol=1e-4)
+
+
+def test_grouped_queries_and_one_row_as_with_eager_weights():
+    from transformers import LlamaForCausalLM
+
+    rows = []
+    for implementation in ("eager", "sdpa"):
+        torch.manual_seed(0)
+        config = small("LlamaConfig", num_key_value_heads=2)
+        model = LlamaForCausalLM._from_config(config, attn_implementation=implementation).eval()
+        with linked(model, lambda name: True) as links:
+            score = model(torch.arange(1, 9)[None]).logits[0, -1].square().sum()
+        links.differentiate(score, rows=(0, -1))
+        rows.append([(link.mean, link.rows) for link in links.calls])
+    for eager, sdpa in zip(*rows, strict=True):
+        assert float(eager[0].max()) > 0
+        torch.testing.assert_close(sdpa, eager, atol=1e-6, rtol=1e-4)
+
+
+def test_parameters_need_gradients_again_after_the_last_of_several():
+    model = TINY["ViT"].build()
+    model.requires_grad_(True)
+    next(model.parameters()).requires_grad_(False)
+    before = [one.requires_grad for one in model.parameters()]
+    with pytest.raises(AttributeError), linked(model, lambda name: True), linked(model, lambda name: True):
+        model(pixel_values=None, unknown=None)
+    with linked(model, lambda name: True):
+        with linked(model, lambda name: True):
+            pass
+        assert not any(one.requires_grad for one in model.parameters())
+    assert [one.requires_grad for one in model.parameters()] == before
 
 
 def test_rows_are_averaged_and_a_pooling_head_begins():
