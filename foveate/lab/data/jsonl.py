@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,15 +199,16 @@ def image_home(root: Path) -> Path:
 def list_folder_images(root: Path, *, allow_outside: bool = False) -> tuple[ImageRecord, ...]:
     """Every image file of the directory; raises DataError if there is none."""
     home = image_home(root)
-    paths = []
-    for seen, path in enumerate(home.rglob("*")):
-        if seen == MAX_ENTRIES:
+    paths, seen = list[Path](), 0
+    for place, directories, files in os.walk(home):  # passes over what is removed meanwhile, as /proc does all the time
+        seen += len(directories) + len(files)
+        if seen > MAX_ENTRIES:
             raise DataError(
                 f"read_folder: expected at most {MAX_ENTRIES} files and directories in {home}, got more; pass the "
                 "directory of the images"
             )
-        if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
-            paths.append(path)
+        images = [Path(place, name) for name in files if Path(name).suffix.lower() in IMAGE_SUFFIXES]
+        paths += [path for path in images if path.is_file()]
     paths.sort()
     if not paths:
         suffixes = ", ".join(sorted(IMAGE_SUFFIXES))

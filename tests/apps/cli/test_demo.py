@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from foveate.apps.cli import demo as module
+from foveate.apps.cli import compare as module
 from foveate.apps.cli.compare import demo
 from foveate.apps.cli.main import main
 from foveate.lab.tasks import TASKS

@@ -216,6 +216,21 @@ class TestBeforeWorking:
         assert main(["check", str(tmp_path)]) == 1
         assert "expected at most 5 files and directories" in capsys.readouterr().out
 
+    @pytest.mark.parametrize("gone", [FileNotFoundError, PermissionError, NotADirectoryError])
+    def test_directories_that_cannot_be_listed(self, gone, image, tmp_path, monkeypatch, capsys) -> None:
+        """They are passed over: in /proc they come and go while they are read."""
+        (tmp_path / "proc").mkdir()
+        listed = os.scandir
+
+        def scan(path="."):
+            if Path(path).name == "proc":
+                raise gone(path)
+            return listed(path)
+
+        monkeypatch.setattr(os, "scandir", scan)
+        assert main(["check", str(tmp_path)]) == 0
+        assert "1 of 1 images" in capsys.readouterr().err
+
 
 @pytest.mark.parametrize("path", ["x" * 5000, "x/" * 2500, "word " * 2000])
 def test_long_values_are_cut_in_messages(path: str, capsys) -> None:

@@ -25,7 +25,7 @@ import pytest
 import torch
 from PIL import Image
 
-from foveate.apps.cli import demo as demo_module
+from foveate.apps.cli import compare as demo_module
 from foveate.apps.cli import main
 from foveate.lab.data.feature_store import FeatureStore
 from foveate.lab.recipes import RECIPES
