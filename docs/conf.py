@@ -36,7 +36,8 @@ default_role = "code"
 nitpick_ignore_regex = [
     ("py:class", r"(torch|numpy|collections|pathlib|matplotlib|PIL)\..*"),
     ("py:class", "Figure"),  # of matplotlib, imported for type checkers only
-    ("py:class", r"foveate\.tasks\.task\.(Model|TaskType)"),
+    ("py:class", r"foveate\.lab\.tasks\.task\.(Model|TaskType|RunFiles)"),
+    ("py:class", r"foveate\.watch\.(cases\.Pixels|video\.Frames|look_methods\.(Call|Found|RunCall))"),
 ]
 # "0.26 ± 0.01", "3 992" and "20 %" stay on one line
 TOGETHER = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%)| (?=±)|(?<=±) ")

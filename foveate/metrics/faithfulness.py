@@ -50,7 +50,7 @@ class Curve:
 
     @property
     def area(self) -> Tensor:
-        """(B,) the mean height of the curve: its integral by trapezoids over the range of the fractions."""
+        """Mean height (B,) of the curve, its integral by trapezoids over the range of the fractions."""
         width = self.fractions[-1] - self.fractions[0]
         return torch.trapezoid(self.scores, self.fractions.to(self.scores), dim=-1) / width.to(self.scores)
 

@@ -117,7 +117,7 @@ class Layout:
 
     @property
     def seen(self) -> Tensor | None:
-        """(H, W) or (T, H, W) booleans: the cells of which tokens show at least a hundredth; None if that is all."""
+        """Cells of which tokens show at least a hundredth, (H, W) or (T, H, W) booleans; None if that is all."""
         placed = ~self.boxes.isnan().any(-1)
         boxes = self.boxes[placed]
         sides = [
