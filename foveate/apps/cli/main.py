@@ -9,7 +9,9 @@ import logging
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
@@ -20,7 +22,7 @@ from typing import Any
 from foveate.apps.cli.terminal import UsageError, annotate, check_options, check_words, keyword_options
 from foveate.errors import FoveateError, UnknownName
 from foveate.registry import load_target, lookup
-from foveate.signals import Interrupted, handle_signals
+from foveate.signals import SIGNALS, Interrupted, handle_signals
 
 OK, ERROR, USAGE = 0, 1, 2
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -242,7 +244,8 @@ def _dispatch(given: list[str]) -> int:
         return OK
     name, *rest = given
     command = lookup("foveate", name, COMMANDS)
-    function = command.load()
+    with _exit_at_signals():
+        function = command.load()
     flags, rest = take_flags(rest, keyword_options(function))
     with _flags(flags):
         if not command.takes_fields:
@@ -251,6 +254,21 @@ def _dispatch(given: list[str]) -> int:
             rest = fields_as_changes(rest, function) if command.takes_fields else rest
             check_words(name, function, rest)
             return _call(name, function, rest, "--json" in flags)
+
+
+@contextmanager
+def _exit_at_signals() -> Iterator[None]:
+    """While torch is imported, a signal ends the program at once: an exception inside its C++ would abort it."""
+    if "torch" in sys.modules or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda number, frame: os._exit(128 + number)) for number in SIGNALS}
+    try:
+        import torch  # noqa: F401
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    yield
 
 
 @contextmanager

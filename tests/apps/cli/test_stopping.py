@@ -214,6 +214,22 @@ def test_a_signal_while_modules_are_imported(number: int, seconds: float) -> Non
     assert b"Traceback" not in said
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_inside_the_import_of_torch_does_not_abort(number: int) -> None:
+    """An exception in the C++ that torch runs at its import ends the program by SIGABRT."""
+    program = (
+        "import os, signal, sys; from foveate.apps.cli import main\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch':\n"
+        f"            try: signal.raise_signal({int(number)})\n"
+        "            except BaseException: os.abort()\n"
+        "sys.meta_path.insert(0, Finder()); sys.exit(main(['list']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 128 + number, done.stderr
+
+
 @pytest.mark.slow
 def test_a_signal_by_the_clock_at_random_moments(tmp_path: Path) -> None:
     """The command as a user starts it, from the beginning of the process to its end."""
