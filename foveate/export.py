@@ -23,6 +23,7 @@ from foveate.ops.plain import (
     plain_cholesky_solve,
     plain_entmax,
     plain_entmax_alpha,
+    plain_erfc,
     plain_hypot,
     plain_prox_tv,
     plain_sort,
@@ -59,11 +60,13 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 def onnx_decompositions() -> dict[Any, Callable[..., Any]]:
     """The same and what onnxruntime lacks: factorisations, choices between booleans, functions of float64."""
     aten = torch.ops.aten
-    names = ("atan2", "atan", "asin", "acos", "erf", "erfc", "special_erfc", "cos", "sin", "log1p", "expm1")
+    names = ("atan2", "atan", "asin", "acos", "erf", "cos", "sin", "log1p", "expm1")
     single = [getattr(aten, name).default for name in names]
     return {
         **decompositions(),
         aten.hypot.default: plain_hypot,
+        aten.erfc.default: plain_erfc,
+        aten.special_erfc.default: plain_erfc,
         aten.where.self: plain_where,
         aten.sort.stable: plain_sort,
         aten.argsort.stable: lambda x, *, stable, dim=-1, descending=False: plain_sort(x, stable, dim, descending)[1],
@@ -146,10 +149,27 @@ def to_onnx(
     names = {"input_names": list(input_names) if input_names else None}
     names["output_names"] = list(output_names) if output_names else None
     with _without_notes():
-        written = torch.onnx.export(program, dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
-    assert written is not None
+        # torch's optimiser takes four times as long as all the rest; onnxruntime does its work again at every start
+        written = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False, **names)  # type: ignore[arg-type]
+        assert written is not None
+        _expand(written.model)
     written.save(str(path))
     return onnx_difference(path, module, args, kwargs)
+
+
+def _expand(model: Any) -> None:
+    """Put functions in place of their calls, and `Cast` for `CastLike`, which onnxruntime has no kernel to fold."""
+    ir = optional("to_onnx", "onnx_ir", extra="export")
+    common = optional("to_onnx", "onnx_ir.passes.common", extra="export")
+    common.InlinePass()(model)
+    for node in model.graph:
+        if node.op_type != "CastLike":
+            continue
+        like = node.inputs[1].dtype or getattr(ir.convenience.get_const_tensor(node.inputs[1]), "dtype", None)
+        if like is not None:
+            cast = ir.node("Cast", [node.inputs[0]], {"to": like})
+            replace = ir.convenience.replace_nodes_and_values
+            replace(model.graph, node, [node], [cast], node.outputs, cast.outputs)
 
 
 def onnx_difference(

@@ -190,6 +190,15 @@ def plain_hypot(a: Tensor, b: Tensor) -> Tensor:
     return (a * a + b * b).sqrt()
 
 
+def plain_erfc(x: Tensor) -> Tensor:
+    """`torch.erfc` as ONNX has it, `1 - erf(x)` in float32.
+
+    >>> plain_erfc(torch.zeros(1))
+    tensor([1.])
+    """
+    return (1 - torch.erf(x.float())).to(x.dtype)
+
+
 def plain_sort(x: Tensor, stable: bool | None = None, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     """A stable sort as an ordinary one, of which ONNX knows no other; `stable` only matters for ties."""
     values, order = torch.topk(x, x.shape[dim], dim=dim, largest=descending, sorted=True)
