@@ -173,7 +173,10 @@ def knock_out(model: str, dataset: Dataset, cases: list[Case], prompt: str, out:
     network, processor = open_model(model)
     looker = lookers_of(network, processor, prompt).get("all layers")
     if looker is None:
-        raise DataError(f"evaluate-attention: expected a Hugging Face model for effects, got the run {model}")
+        raise DataError(
+            f"evaluate-attention: expected a Hugging Face model for effects, got the run {model}; "
+            "pass one, or --methods all for the run"
+        )
 
     found = head_effects(looker, cases, progress=_shown)
     rows = {by: found.best(by) for by in ("effect", "grounding")}
