@@ -127,6 +127,11 @@ class Look:
     source: Call | RunCall | None = None
     frames: Frames | None = None
 
+    def __repr__(self) -> str:
+        shown = f"Look({self.text!r}, image {tuple(self.image.shape)}, layers {tuple(self.layers.shape)}"
+        few = ", ".join(repr(word.text) for word in self.words[:8]) + (", ..." if len(self.words) > 8 else "")
+        return f"{shown},\n  attention of {len(self.words)} words: {few})"
+
     def faithfulness(self, **options: Any) -> Faithfulness:
         """Does the model use what its maps show? See `foveate.watch.faithful.faithfulness`."""
         from foveate.watch.faithful import faithfulness

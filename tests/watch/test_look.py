@@ -393,7 +393,7 @@ def test_a_processor_that_cannot_be_loaded_says_why(tmp_path):
 def test_the_best_heads_of_an_evaluation(saved, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("FOVEATE_CACHE", str(tmp_path))
     model, processor = load_pretrained(str(saved / "llava"))
-    with pytest.raises(fv.DataError, match="expected an evaluation of .*run foveate evaluate-attention"):
+    with pytest.raises(fv.DataError, match=r"expected an evaluation of .*run foveate evaluate-attention"):
         fv.look(model, IMAGE, "what is this", processor=processor, layers="best", max_new_tokens=1)
     assert main(["evaluate-attention", str(saved / "llava"), "--limit", "4"]) == 0
     assert "kept: foveate look --best" in capsys.readouterr().out
@@ -424,3 +424,11 @@ def test_sinks_of_a_vision_model_need_no_prompt():
     rows = torch.tensor([[1.0] * 14 + [4.0, 40.0]])
     assert without_sinks(rows, incoming).argmax().item() == 14
     assert Found.__dataclass_fields__["incoming"].default is None
+
+
+def test_repr_of_a_look_is_two_lines_without_pixels():
+    seen = fv.look(fv.load("scenes-vqa"), np.zeros((96, 96, 3), np.uint8), "what shape is red ?")
+    assert len(repr(seen).splitlines()) == 2
+    assert len(repr(seen)) < 300
+    assert repr(seen.text) in repr(seen)
+    assert str(tuple(seen.layers.shape)) in repr(seen)
