@@ -27,8 +27,10 @@ import foveate as fv
 from foveate.io import open_image
 from foveate.watch import load_pretrained
 
-GROUPS = "dog man woman child|boy|girl|kid water|pool|ocean|lake|beach snow grass bike|bicycle ball street|road|sidewalk"
-STOP = set("a an the in on of and is are with to at his her it its by as for from another up out some their that".split())
+GROUPS = (
+    "dog man woman child|boy|girl|kid water|pool|ocean|lake|beach snow grass bike|bicycle ball street|road|sidewalk"
+)
+STOP = "a an the in on of and is are with to at his her it its by as for from another up out some their that"
 NEIGHBOURS, WORDS, LEAST, BATCH = 10, 250, 2, 20
 
 
@@ -46,7 +48,9 @@ def labels(rows: list[dict[str, Any]], words: list[set[str]]) -> Tensor:
 
 def frequent(rows: list[dict[str, Any]]) -> list[set[str]]:
     """The words of most captions."""
-    count = Counter(token for row in rows for one in row["sentences"] for token in set(one["tokens"]) - STOP)
+    count = Counter(
+        token for row in rows for one in row["sentences"] for token in set(one["tokens"]) - set(STOP.split())
+    )
     return [{word} for word, _ in count.most_common(WORDS)]
 
 
