@@ -125,27 +125,78 @@ def wide(x: Attending) -> tuple[Attending, dict[str, torch.Tensor]]:
     return replace(x, **leaves, mask=mask), leaves
 
 
+def within(
+    found: torch.Tensor, expected: torch.Tensor, case: object, rounding: torch.Tensor | float = 0.0, size: float = 1.0
+) -> None:
+    """1e-5 in units of `size`, the largest number or 1, beside what rounding to float16 takes."""
+    assert found.shape == expected.shape, case
+    expected = expected.detach()
+    allowed = 1e-5 * max(float(expected.abs().max()), size) + rounding
+    excess = float(((found.detach().double() - expected).abs() / allowed).max())
+    assert excess <= 1, (case, excess)
+
+
+HALF = 2.0**-11  # what rounding to float16 loses of a number; 2^-25 below its normal range
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    return HALF * x.abs() + 2.0**-25
+
+
+def roundings(x: Attending, gradient: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What float16 takes: the results are rounded, and so are the weights and their gradients before a product."""
+    weights = attend_dense(x)[1].detach()
+    query, key, value = (part.detach() for part in (x.query, x.key, x.value))
+    groups = query.shape[1] // key.shape[1]
+    key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
+    alpha, cooling = (
+        part.detach().unsqueeze(-1) if isinstance(part, torch.Tensor) else part for part in (x.alpha, x.cooling)
+    )
+    kept = sparse_attention._kept(x, 0, query.shape[2]) if x.dropout else torch.ones(())
+    pulled = gradient @ value.mT * kept
+    metric = torch.where(weights > 0, weights ** (2 - alpha), 0)
+    pulled = pulled - (metric * pulled).sum(-1, keepdim=True) / metric.sum(-1, keepdim=True).clamp(min=1e-30)
+    used, to_scores = rounded(weights * kept), rounded(metric * pulled)
+
+    def shared(part: torch.Tensor) -> torch.Tensor:
+        return part.unflatten(1, (-1, groups)).sum(2)
+
+    return {
+        "context": used @ value.abs(),
+        "query": to_scores @ key.abs() * x.scale * cooling,
+        "key": shared((to_scores * x.scale * cooling).mT @ query.abs()),
+        "value": shared(used.mT @ gradient.abs()),
+    }
+
+
 def check_case(seed: int) -> None:
-    """Context and gradients within 1e-5 of float64, in units of the largest number where that is more than one."""
+    """Context and gradients within 1e-5 of float64; the gradients within 3e-5 for 1.5 < alpha < 2.
+
+    They weigh a score with `p^(2 − α)`, whose slope `p^(3 − 2α)` is not bounded at the edge of the support there: what
+    float32 rounds of a score shows as more in them.
+    """
     x, gradient = example(seed)
     reference, leaves = wide(x)
     expected = attend_dense(reference)[0]
     wanted = torch.autograd.grad(expected, list(leaves.values()), gradient.double())
     context, state = gpu.attend(x)
     assert context.dtype == x.query.dtype
-    # results are rounded to float16, and so are the weights before the second product
-    tolerance = 1e-5 if x.query.dtype == torch.float32 else 2e-3
-    assert float((context - expected).detach().abs().max()) <= tolerance * max(
-        1.0, float(expected.detach().abs().max())
-    ), seed
+    products = roundings(reference, gradient.double()) if x.query.dtype == torch.float16 else {}
+    alphas = torch.as_tensor(x.alpha)
+    is_steep = bool(((alphas > 1.5) & (alphas < 2)).any())
+
+    def compare(name: str, found: torch.Tensor, goal: torch.Tensor, size: float = 1.0) -> None:
+        lost = products[name] + rounded(goal.detach()) if name in products else 0.0
+        within(found, goal, (seed, name), lost, size)
+
+    compare("context", context, expected)
     found = gpu.attend_gradient(x, gradient, state, "alpha" in leaves or "cooling" in leaves)
     for name, result in zip(("query", "key", "value", "alpha", "cooling"), found, strict=True):
         if name in leaves:
             goal = wanted[list(leaves).index(name)]
-            rest = float((result.double().sum_to_size(goal.shape) - goal).abs().max())
-            # of the terms where one alpha or temperature has the gradients of many rows
-            size = float(result.double().abs().sum_to_size(goal.shape).max())
-            assert rest <= 3 * tolerance * max(1.0, size), (seed, name, rest)
+            # in units of the terms where one alpha or temperature has the gradients of many rows
+            size = max(1.0, float(result.double().abs().sum_to_size(goal.shape).max()))
+            compare(name, result.double().sum_to_size(goal.shape), goal, 3 * size if is_steep else size)
 
 
 def check_rows(seed: int) -> None:
@@ -164,12 +215,14 @@ def check_rows(seed: int) -> None:
     expected = fv.softmax(z) if alpha == 1 else fv.entmax(z, alpha)
     g = torch.randn(rows, n, generator=generator).to(scores.dtype)
     weights = gpu.entmax(scores, alpha)
-    tolerance = 1e-5 if scores.dtype == torch.float32 else 1e-3
-    assert float((weights - expected).detach().abs().max()) <= tolerance, seed
+    half = scores.dtype == torch.float16
+    within(weights, expected, (seed, "weights"), rounded(expected.detach()) if half else 0.0)
     (goal,) = torch.autograd.grad(expected, z, g.double())
     exact = expected.detach().to(scores.dtype)  # a weight at the edge of the support has either gradient
-    found = gpu.entmax_gradient(exact, g, alpha)
-    assert float((found - goal).abs().max()) <= tolerance * 5 * max(1.0, float(goal.abs().max())), seed
+    if half:  # the weights have been rounded; some to zero
+        q = torch.where(exact > 0, exact.double() ** (2 - alpha), 0)
+        goal = q * (g - (q * g).sum(-1, keepdim=True) / q.sum(-1, keepdim=True).clamp(min=1e-30))
+    within(gpu.entmax_gradient(exact, g, alpha), goal, (seed, "gradient"), rounded(goal) if half else 0.0)
 
 
 def check_operators() -> None:
@@ -300,12 +353,17 @@ def resources(compiled, backend: str) -> dict[str, int]:
 
 @needs_triton
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "dtype", "width"),
+    [
+        (name, dtype, width)
+        for dtype, width in (("fp32", 64), ("fp16", 64), ("fp16", 128))
+        for name in NAMES
+        if width == 64 or not name.startswith("rows")  # which have no features
+    ],
+)
 @pytest.mark.parametrize(("backend", "arch"), TARGETS, ids=str)
-@pytest.mark.parametrize(("dtype", "width"), [("fp32", 64), ("fp16", 64), ("fp16", 128)])
 def test_machine_code_without_spills(name, backend, arch, dtype, width, tmp_path, monkeypatch):
-    if name.startswith("rows") and width == 128:
-        pytest.skip("rows have no features")
     monkeypatch.setenv("FOVEATE_CUBIN", str(tmp_path / "kernel.cubin"))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
