@@ -25,7 +25,7 @@ from foveate.watch.cases import Case
 from foveate.watch.faithful import OWN, Faithfulness, ask, faithfulness
 from foveate.watch.interventions import intervene
 from foveate.watch.layouts import WHOLE, Layout, Region
-from foveate.watch.look_methods import Call
+from foveate.watch.look_methods import Call, RunCall
 from foveate.watch.looking import METHODS, NEUTRAL, Look, look
 from foveate.watch.model_families import GENERATE, VISION, family_of
 from foveate.watch.modules import attention_modules
@@ -354,7 +354,9 @@ def compare_methods(
             seen, truth=_region_of(case), maps={k: v for k, v in maps.items() if k != first}, ways=ways, show=False,
             **options,
         )  # fmt: skip
-        used = range(len(seen.words))[slice(*case.words)] if case.words[1] and case.caption else range(len(seen.words))
+        used = range(len(seen.words))
+        if case.caption and isinstance(seen.source, RunCall):  # a network reads the phrase alone
+            used = used[slice(*case.words)] or used
         part = part.of(list(used))
         for name, own in maps.items():
             fitted = torch.stack([to_distribution(one.double(), *SIZE) for one in own[list(used)]])

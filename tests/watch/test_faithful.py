@@ -365,6 +365,21 @@ def test_methods_of_a_network_and_of_a_run():
     assert set(lookers_of(one_cell())) == {"attention", "relevance", "gradient-input", "integrated"}
 
 
+def test_a_network_reads_the_phrase_and_not_its_place_in_the_caption():
+    model, processor, _ = build("CLIP")
+
+    class Shown:
+        id = "a"
+
+        def pixels(self):
+            return np.random.default_rng(0).integers(0, 255, (32, 48, 3), np.uint8)
+
+    case = Case(Shown(), "red circle", (Box(0.0, 0.0, 0.5, 0.5),), caption="next to it a red circle", words=(4, 6))
+    first = {"default": lookers_of(model, processor)["default"]}
+    found = compare_methods(first, [case], fits=(), ways=("pixels",), steps=2, draws=1)
+    assert found.groups == ("a",)
+
+
 def test_all_layers_can_be_drawn_anew_at_once():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 1, 3, padding=1))
