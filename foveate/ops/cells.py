@@ -98,6 +98,8 @@ def _nodes(chords: Tensor, power: float) -> int:
         return int(power) + 1 if float(power).is_integer() and power < MOST_NODES else MOST_NODES
     if is_tracing() or chords.requires_grad or chords.device.type != "cpu" or type(chords) is not Tensor:
         return MOST_NODES  # their values cannot be read, or only by waiting for a GPU
+    if chords.numel() == 0:
+        return 1
     return min(MOST_NODES, 6 + math.ceil(1.5 * min(MOST_NODES, float(chords.nan_to_num(MOST_NODES).max()))))
 
 

@@ -150,7 +150,7 @@ class Symmetry:
         rest = ((x - centre).square().sum(-1)).gather(-1, self.orbit)
         orbits, distinct = self._orbits()
         size = distinct.sum(-1)
-        even = w.amax(-1) - torch.where(w > 0, w, torch.inf).amin(-1) <= ALIKE * w.amax(-1)
+        even = w.amax(-1) - w.amin(-1) <= ALIKE * w.amax(-1)
         order = rest.argsort(dim=-1, stable=True)
         order = order.gather(-1, w.gather(-1, order).argsort(dim=-1, descending=True, stable=True))
         left = torch.full((S, R), K, device=w.device)

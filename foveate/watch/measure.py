@@ -512,12 +512,14 @@ class HeadEffects:
         """Every head by its grounding and its effect, coloured by layer."""
         from matplotlib.figure import Figure
 
+        from foveate.plot.canvas import heat_colours
+
         figure = Figure(figsize=(4.8, 3.4), layout="constrained")
         axes = figure.subplots()
         L, M = self.effects.shape[1:]
         x, y = self.grounding.mean(0).flatten(), self.effects.mean(0).flatten()
         layer = torch.arange(L)[:, None].expand(L, M).flatten()
-        dots = axes.scatter(x, y, c=layer, cmap="viridis", s=26, edgecolors="white", linewidths=0.4)
+        dots = axes.scatter(x, y, c=layer, cmap=heat_colours(), s=26, edgecolors="white", linewidths=0.4)
         for one in y.abs().topk(min(3, len(y))).indices.tolist():
             axes.annotate(f"{one // M}.{one % M}", (x[one], y[one]), textcoords="offset points", xytext=(5, 4))
         axes.axhline(0, color="0.8", linewidth=0.8, zorder=0)

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from foveate.apps.cli import demo as demo_module
+from foveate.apps.cli import compare as demo_module
 from foveate.apps.cli import main
 from foveate.apps.report import ReportRun, write_report
 from foveate.lab import hub

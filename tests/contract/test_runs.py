@@ -42,6 +42,8 @@ VALUES: dict[str, Any] = {
     "family": "beta-gaussian",
     "temperature": 2.0,
     "learnable": True,
+    "positions": "ends",
+    "criterion": "equation",
 }
 GIVEN = {"scores", "mask", "dim", "edges", "fit", "self", "heads"}  # the pooling of a run has no heads
 INPUTS = Inputs(Vocabulary.from_tokens([["is", "it", "red"]]))

@@ -109,7 +109,7 @@ def documentation(name: str) -> str:
     """The documentation of a mechanism: of its transform, or of the fit behind its density.
 
     >>> documentation("tvmax").splitlines()[0]
-    'Sparse weights in patches: neighbouring cells of a grid tend to share the same weight.'
+    'Sparse weights in patches of a grid, from scores (..., H, W): the last two axes are rows and columns.'
     """
     if name in foveate.ops.TRANSFORMS:
         return inspect.getdoc(getattr(foveate.ops, name)) or ""

@@ -37,7 +37,7 @@ class RunCatalogue:
         any_model: whether visitors may name any Hugging Face model, also one elsewhere on this machine or on the Hub.
 
     >>> [name for name in RunCatalogue(Path("nowhere")).runs("vqa")]
-    ['scenes-vqa']
+    ['photos-vqa', 'scenes-vqa']
     """
 
     def __init__(self, directory: Path, *, verify: bool = True, any_model: bool = True) -> None:

@@ -67,11 +67,11 @@ def _difference(name: str, mean: float, p: float, measure: str = "js") -> Paired
 def test_runs_that_differ_in_the_same_way_share_a_phrase() -> None:
     shown = VQA.presentation
     several = [_difference("a", 0.25, 0.001), _difference("b", 0.35, 0.002), _difference("c", 0.4, 0.03)]
-    sentence = RunComparison(several, {"js": 9}, 1, shown).sentence()
+    sentence = RunComparison(several, {"js": 90}, 1, shown).sentence()
     label = "distance from the true region (JS)"
     assert f"{label}: lower with a (0.25 against 0.30 bits, p = 0.001), higher with b and c (0.35 to 0.40" in sentence
     assert "p ≤ 0.030)" in sentence
-    every = RunComparison([_difference(n, 0.4, 0.01) for n in "abc"], {"js": 9}, 1, shown).sentence()
+    every = RunComparison([_difference(n, 0.4, 0.01) for n in "abc"], {"js": 90}, 1, shown).sentence()
     assert f"{label}: higher with all others (0.40 against 0.30 bits, p ≤ 0.010)" in every
 
 

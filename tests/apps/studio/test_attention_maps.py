@@ -39,7 +39,7 @@ def test_the_penalty_decides_how_many_components():
         attend(SCORES, GRID, ["multimodal"], {"penalty": penalty})["multimodal"].density.components_used.item()
         for penalty in (KNOBS["penalty"].low, KNOBS["penalty"].high)
     ]
-    assert used[0] > used[1] == 1
+    assert used[0] > 0 == used[1]  # no structure is worth the highest penalty
 
 
 def test_a_knob_that_is_not_for_a_mechanism_does_nothing():

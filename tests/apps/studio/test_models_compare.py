@@ -109,7 +109,7 @@ def test_two_sides_lie_over_each_other(runs):
     assert html.count("fv-ramp") == 1
     assert "fv-truth" in html
     own = compare.compare_html(runs, image, question, "tvmax", f"scenes-vqa: {compare.OWN_ATTENTION}")
-    assert "scenes-vqa answers" in own
+    assert "scenes-vqa, trained on Scenes, generated shapes, answers" in own
     assert set(compare.sides(runs)) >= {"softmax", f"scenes-vqa: {compare.OWN_ATTENTION}"}
     with pytest.raises(FoveateError):
         compare.compare_html(runs, image, question, "nonsense", "softmax")

@@ -228,7 +228,7 @@ def test_the_shelf_offers_what_is_in_its_directory_and_nothing_else(catalogue, t
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
     assert list(catalogue.reports()) == ["a"]
-    assert list(catalogue.runs("vqa")) == ["scenes-vqa", "a/b"]
+    assert list(catalogue.runs("vqa")) == ["photos-vqa", "scenes-vqa", "a/b"]
     assert catalogue.runs("captioning").keys().isdisjoint({"scenes-vqa"})
     row = next(row for row in catalogue.table() if row[0] == "a/b")
     assert row[1:3] == ["vqa", "softmax"]
@@ -298,7 +298,8 @@ def test_the_studio_is_built_of_its_pages(tmp_path):
     tabs, analytics, visible = json.loads(done.stdout.splitlines()[-1])
     assert tabs == [name.lower() for name in PAGES]
     assert not analytics
-    assert set(visible) == {"private"}
+    assert set(visible) == {"private", "public"}
+    assert visible.count("public") == 3  # answer, caption and rank, for programs
     assert "UserWarning" not in done.stderr
 
 

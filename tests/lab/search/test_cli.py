@@ -36,7 +36,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (directory / "config.json").write_text("{}")
         (directory / "model.safetensors").write_bytes(b"weights" if name in ("dan", "moved") else name.encode())
 
-    def load(run: str, device: str | None = None) -> object:
+    def load(run: str, changes: object = (), device: str | None = None) -> object:
         if not (Path(run) / "config.json").is_file():
             raise DataError(f"load: expected the directory of a run, got {run!r}; train one")
         predictor = RUNS[Path(run).name]()
