@@ -93,5 +93,7 @@ def test_one_colour_map_everywhere() -> None:
     sources = [path for place in ("foveate", "docs", "examples") for path in (root / place).rglob("*.py")]
     assert sources
     for path in sources:
-        others = re.findall(r"cmap=(?!heat_colours\(\))[^,)\n]*|get_cmap\([^)]*\)", path.read_text(encoding="utf-8"))
+        others = re.findall(
+            r"cmap=(?!(?:heat|glow)_colours\(\))[^,)\n]*|get_cmap\([^)]*\)", path.read_text(encoding="utf-8")
+        )
         assert others == [], path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_runs_without_single_values_are_left_out(runs: list[ReportRun], make_run
     (Path(runs[2].directories[1]) / EXAMPLES).unlink()
     assert {one.first for one in compare_runs(runs).differences} == {"multimodal"}
     (Path(runs[0].directories[0]) / EXAMPLES).unlink()
-    assert compare_runs(runs).sentence() == ""
+    assert compare_runs([replace(one) for one in runs]).sentence() == ""  # a run reads its values once
     shown = ReportRun("other split", runs[1].directories, metrics=({"accuracy": 0.5}, {"accuracy": 0.5}))
     assert shown.example_values() == []
 

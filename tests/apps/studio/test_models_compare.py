@@ -41,7 +41,7 @@ def test_every_word_has_its_map_and_ellipses(view):
     assert models.words_html(view, 1).count("data-pick=") == len(view.seen.words)
     shown = models.maps(view, 0, 0, 0)
     assert shown.count("<figure") == 3  # image, attention, ellipses
-    assert models.maps(view, 1, 0, 0) != shown
+    assert any(models.maps(view, word, 0, 0) != shown for word in range(1, len(view.seen.words)))
 
 
 def test_the_sliders_choose_layer_and_head(view):
