@@ -50,7 +50,8 @@ def draw(map_axes: Axes, curve_axes: Axes, one: Example, title: str) -> None:
     """The map with the true region, and the curves."""
     pixels = one.seen.image
     H, W = pixels.shape[:2]
-    map_axes.imshow(0.35 * 255 + 0.65 * pixels.mean(-1), cmap="gray", vmin=0, vmax=255)
+    grey = (0.35 + 0.65 * pixels.mean(-1, keepdims=True) / 255).repeat(3, -1)
+    map_axes.imshow(grey)
     weights = one.seen.words[0].attention.map(H, W)[0].numpy()
     map_axes.imshow(weights, cmap=heat_colours(), alpha=(weights / weights.max()) ** 0.5 * 0.85)
     for x0, y0, x1, y1 in one.question.boxes:

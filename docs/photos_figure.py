@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import torch
 from PIL import Image, ImageOps
 
 import foveate as fv
 from foveate.lab.data.image_sources import example_photos
+from foveate.plot.canvas import glow_colours
 
 OUT = Path(__file__).parent / "images" / "photos.png"
 SENTENCES = ("a cat", "a rocket in the sky")
@@ -31,12 +31,8 @@ SIZE = (240, 180)
 
 def ranked(run: Any, sentence: str, photos: dict[str, Path]) -> list[tuple[float, Path]]:
     """The photographs with their cosine similarities to a sentence, the best first."""
-    text = torch.nn.functional.normalize(run.embed_text(sentence).values.reshape(-1), dim=0)
-    rows = []
-    for path in photos.values():
-        image = torch.nn.functional.normalize(run.embed_image(path).values.reshape(-1), dim=0)
-        rows.append((float(text @ image), path))
-    return sorted(rows, reverse=True)
+    text = run.embed_text(sentence)[0]
+    return sorted(((float(text @ run.embed_image(path)[0]), path) for path in photos.values()), reverse=True)
 
 
 def main() -> None:
@@ -65,7 +61,7 @@ def ask(photos: dict[str, Path]) -> None:
         image = Image.open(photos[name]).convert("RGB")
         panel.imshow(image)
         weights, extent = answer.attention.map(10, 10)[0].numpy(), (0, image.width, image.height, 0)
-        panel.imshow(weights, extent=extent, cmap="inferno", alpha=0.5, interpolation="bilinear")
+        panel.imshow(weights, extent=extent, cmap=glow_colours(), interpolation="bilinear")
         panel.set_axis_off()
         panel.set_title(f"{question} {answer.text}", fontsize=9)
     save(figure, ASKED_OUT)
