@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
+from foveate.ops import kernels
 from foveate.ops.grid import cell_centres
 from foveate.ops.mixture import Mixture
+
+
+@contextmanager
+def only_torch() -> Iterator[None]:
+    """Compute without the native kernels."""
+    module, kernels._module = kernels._module, None
+    try:
+        yield
+    finally:
+        kernels._module = module
 
 
 def seeded(seed: int) -> torch.Generator:

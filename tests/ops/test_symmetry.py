@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,23 +9,13 @@ import torch
 from torch import Tensor
 
 from foveate.attention import mechanism
-from foveate.ops import kernels
 from foveate.ops.grid import cell_centres, cell_centres_1d
 from foveate.ops.mixture import Mixture
 from foveate.ops.mixture_fit import fit_mixture, select_mixture
-from tests.mixtures import seeded
+from tests.mixtures import only_torch, seeded
 
 SQUARE = range(8)
 DTYPES = [torch.float32, torch.float64]
-
-
-@contextmanager
-def only_torch() -> Iterator[None]:
-    module, kernels._module = kernels._module, None
-    try:
-        yield
-    finally:
-        kernels._module = module
 
 
 def turned(maps: Tensor, which: int) -> Tensor:

@@ -7,8 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ from foveate.ops.reading import LARGE, weighted_sum
 from foveate.ops.starts import spread_start
 from foveate.ops.total_variation import solve_tv1d, solve_tv2d, solve_tv_graph
 from tests.cases import draw
+from tests.mixtures import only_torch
 
 pytestmark = pytest.mark.skipif(kernels.unit() is None, reason="the kernels are not built, or turned off")
 CLOSE = dict(zip((torch.float32, torch.float64), kernels.AGREEMENT["rows"], strict=True))
@@ -39,15 +39,6 @@ def allowed(family: str, dtype: torch.dtype) -> float:
 
 
 DTYPES = [torch.float32, torch.float64]
-
-
-@contextmanager
-def only_torch() -> Iterator[None]:
-    module, kernels._module = kernels._module, None
-    try:
-        yield
-    finally:
-        kernels._module = module
 
 
 def assert_agree(f: Callable[[Tensor], Tensor], x: Tensor, close: float | None = None) -> None:
